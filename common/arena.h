@@ -1,4 +1,5 @@
-/* arena.h - memory of one request: allocated in chunks, given back at once. One thread at a time. */
+/* arena.h - memory of one request: allocated in chunks, given back at once. One thread at a time.
+ */
 #ifndef PENSTOCK_COMMON_ARENA_H
 #define PENSTOCK_COMMON_ARENA_H
 

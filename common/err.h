@@ -1,6 +1,7 @@
 /* err.h - the one error type, and the sentence that goes with it.
- * Three failures (docs/architecture.md): the programmer's is a CHECK, the world's is an enum err, the enemy's is
- * refused in a parser or decoder as ERR_PROTO or ERR_LIMIT and never reaches a CHECK. */
+ * Three failures (docs/architecture.md): the programmer's is a CHECK, the world's is an enum err,
+ * the enemy's is refused in a parser or decoder as ERR_PROTO or ERR_LIMIT and never reaches a
+ * CHECK. */
 #ifndef PENSTOCK_COMMON_ERR_H
 #define PENSTOCK_COMMON_ERR_H
 
@@ -29,7 +30,8 @@ enum err {
 /* Static text such as "ERR_LIMIT". Any value is accepted. */
 const char *err_name(enum err err);
 
-/* One sentence for an operator or a client: what was found, what was expected, what to do. The caller's storage. */
+/* One sentence for an operator or a client: what was found, what was expected, what to do. The
+ * caller's storage. */
 struct errmsg {
     char text[512];
 };
@@ -39,10 +41,11 @@ struct errmsg {
  * why may be NULL. */
 enum err errmsg_set(struct errmsg *why, enum err err, const char *format, ...) PRINTF_LIKE(3, 4);
 
-/* The programmer's mistake: prints place, expression and message, aborts. Stays on in release builds. */
+/* The programmer's mistake: prints place, expression and message, aborts. Stays on in release
+ * builds. */
 #define CHECK(cond)                                                                                \
     do {                                                                                           \
-        if (__builtin_expect(!(cond), 0)) check__failed(__FILE__, __LINE__, #cond, "-");            \
+        if (__builtin_expect(!(cond), 0)) check__failed(__FILE__, __LINE__, #cond, "-");           \
     } while (0)
 #define CHECK_MSG(cond, ...)                                                                       \
     do {                                                                                           \

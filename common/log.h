@@ -1,6 +1,6 @@
 /* log.h - one line per event on stderr: `ts=... level=... ev=name key=value ...`. Any thread.
- * Never prompt or completion text. A line is at most LOG_LINE_MAX bytes, written by one write(2); what cannot be
- * written is counted, never waited for. */
+ * Never prompt or completion text. A line is at most LOG_LINE_MAX bytes, written by one write(2);
+ * what cannot be written is counted, never waited for. */
 #ifndef PENSTOCK_COMMON_LOG_H
 #define PENSTOCK_COMMON_LOG_H
 
@@ -10,7 +10,7 @@
 enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR };
 enum { LOG_LINE_MAX = 2048 };
 
-void log_set_level(enum log_level level);            /* default LOG_INFO */
+void log_set_level(enum log_level level);                    /* default LOG_INFO */
 bool log_level_parse(struct span text, enum log_level *out); /* debug info warn error */
 bool log_enabled(enum log_level level);
 uint64_t log_dropped_count(void);

@@ -1,6 +1,7 @@
-/* metrics.h - counters, gauges and histograms, shown as Prometheus text. Any thread may write: plain atomics.
- * A registry is made at start; labels come from configured sets only and are fixed at registration, so the number of
- * series is bounded (METRICS_MAX). Names carry their unit: penstock_gateway_ttft_seconds. */
+/* metrics.h - counters, gauges and histograms, shown as Prometheus text. Any thread may write:
+ * plain atomics. A registry is made at start; labels come from configured sets only and are fixed
+ * at registration, so the number of series is bounded (METRICS_MAX). Names carry their unit:
+ * penstock_gateway_ttft_seconds. */
 #ifndef PENSTOCK_COMMON_METRICS_H
 #define PENSTOCK_COMMON_METRICS_H
 
@@ -13,13 +14,16 @@ struct metric;  /* one series; owned by the registry, lives as long */
 
 struct metrics *metrics_create(void);
 void metrics_destroy(struct metrics *metrics);
-/* labels: NULL, or ready text such as `model="smollm2",code="200"` (copied). The same name may come several times with
- * other labels; help is taken from the first. CHECKs at METRICS_MAX: the set is fixed by the program, not by input. */
-struct metric *metrics_counter(struct metrics *metrics, const char *name, const char *labels, const char *help);
-struct metric *metrics_gauge(struct metrics *metrics, const char *name, const char *labels, const char *help);
+/* labels: NULL, or ready text such as `model="smollm2",code="200"` (copied). The same name may come
+ * several times with other labels; help is taken from the first. CHECKs at METRICS_MAX: the set is
+ * fixed by the program, not by input. */
+struct metric *metrics_counter(struct metrics *metrics, const char *name, const char *labels,
+                               const char *help);
+struct metric *metrics_gauge(struct metrics *metrics, const char *name, const char *labels,
+                             const char *help);
 /* bounds: ascending upper bounds, count <= METRICS_BUCKETS_MAX; +Inf is added. */
-struct metric *metrics_histogram(struct metrics *metrics, const char *name, const char *labels, const char *help,
-                                 const double *bounds, uint32_t bound_count);
+struct metric *metrics_histogram(struct metrics *metrics, const char *name, const char *labels,
+                                 const char *help, const double *bounds, uint32_t bound_count);
 void metric_add(struct metric *m, double v);     /* counter, gauge */
 void metric_set(struct metric *m, double v);     /* gauge */
 void metric_observe(struct metric *m, double v); /* histogram */

@@ -1,4 +1,5 @@
-/* ring.h - one producer, one consumer, fixed-size items, no locks. Owns its slots; full is an answer, not a wait. */
+/* ring.h - one producer, one consumer, fixed-size items, no locks. Owns its slots; full is an
+ * answer, not a wait. */
 #ifndef PENSTOCK_COMMON_RING_H
 #define PENSTOCK_COMMON_RING_H
 

@@ -35,13 +35,39 @@ static inline struct span span_from(struct span s, size_t start)
     return start >= s.len ? span_of(NULL, 0) : span_of(s.ptr + start, s.len - start);
 }
 
-/* The machine is little-endian (checked at build time); memcpy makes the loads legal at any address. */
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "Penstock runs on little-endian machines");
-static inline uint16_t load_le16(const void *p) { uint16_t v; memcpy(&v, p, sizeof v); return v; }
-static inline uint32_t load_le32(const void *p) { uint32_t v; memcpy(&v, p, sizeof v); return v; }
-static inline uint64_t load_le64(const void *p) { uint64_t v; memcpy(&v, p, sizeof v); return v; }
-static inline void store_le16(void *p, uint16_t v) { memcpy(p, &v, sizeof v); }
-static inline void store_le32(void *p, uint32_t v) { memcpy(p, &v, sizeof v); }
-static inline void store_le64(void *p, uint64_t v) { memcpy(p, &v, sizeof v); }
+/* The machine is little-endian (checked at build time); memcpy makes the loads legal at any
+ * address. */
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+               "Penstock runs on little-endian machines");
+static inline uint16_t load_le16(const void *p)
+{
+    uint16_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+static inline uint32_t load_le32(const void *p)
+{
+    uint32_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+static inline uint64_t load_le64(const void *p)
+{
+    uint64_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+static inline void store_le16(void *p, uint16_t v)
+{
+    memcpy(p, &v, sizeof v);
+}
+static inline void store_le32(void *p, uint32_t v)
+{
+    memcpy(p, &v, sizeof v);
+}
+static inline void store_le64(void *p, uint64_t v)
+{
+    memcpy(p, &v, sizeof v);
+}
 
 #endif

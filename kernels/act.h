@@ -1,5 +1,6 @@
-/* act.h - activations as linears read them. ACT_Q8: rows in tiles of 8; for each group of 32 columns a tile holds the eight
- * rows' int8 values side by side with their f32 scales and scale * sum: see act.c. Pure. */
+/* act.h - activations as linears read them. ACT_Q8: rows in tiles of 8; for each group of 32
+ * columns a tile holds the eight rows' int8 values side by side with their f32 scales and scale *
+ * sum: see act.c. Pure. */
 #ifndef PENSTOCK_KERNELS_ACT_H
 #define PENSTOCK_KERNELS_ACT_H
 

@@ -1,4 +1,5 @@
-/* isa.h - which instruction set the CPU ops run on: chosen once by CPUID, or forced. Pure; call before anything else. */
+/* isa.h - which instruction set the CPU ops run on: chosen once by CPUID, or forced. Pure; call
+ * before anything else. */
 #ifndef PENSTOCK_KERNELS_ISA_H
 #define PENSTOCK_KERNELS_ISA_H
 
@@ -11,8 +12,8 @@ enum isa {
     ISA_COUNT_
 };
 
-enum isa isa_best(void);           /* of this machine (CPUID and XCR0) */
-bool isa_supported(enum isa isa);  /* built in, and this machine has it */
+enum isa isa_best(void);            /* of this machine (CPUID and XCR0) */
+bool isa_supported(enum isa isa);   /* built in, and this machine has it */
 const char *isa_name(enum isa isa); /* "plain", "avx2", "avx512-vnni" */
 
 #endif
