@@ -24,6 +24,14 @@ struct backend_ops {
     /* Runs what is enqueued and returns when results may be read by the host. ERR_IO: the device
      * failed. */
     enum err (*submit)(struct backend *b);
+    /* Layouts that are the backend's own: bytes of one KV block of one layer, of rows x cols
+     * activations, and of the scratch of op_attention for up to rows_max rows of contexts up to
+     * context_max. */
+    size_t (*kv_block_bytes)(const struct backend *b, enum kv_type type, uint32_t kv_heads,
+                             uint32_t head_dim);
+    size_t (*act_bytes)(const struct backend *b, enum act_type type, uint32_t rows, uint32_t cols);
+    size_t (*attention_scratch_bytes)(const struct backend *b, uint32_t rows_max, uint32_t q_heads,
+                                      uint32_t head_dim, uint32_t context_max);
     void (*describe)(const struct backend *b, char *out,
                      size_t out_bytes); /* "cpu avx512-vnni, 2 threads" */
 };

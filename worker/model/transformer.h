@@ -26,9 +26,6 @@ void transformer_destroy(struct transformer *t);
  * vocab_count] floats. */
 enum err transformer_forward(struct transformer *t, struct step *step) MUST_CHECK;
 /* Bytes of one KV block over all layers: for sizing the pool. */
-size_t transformer_kv_block_bytes(const struct model *model, enum kv_type type);
-/* Bytes that it would allocate beside the KV cache. */
-size_t transformer_scratch_bytes(const struct model *model,
-                                 const struct transformer_options *options);
-
+size_t transformer_kv_block_bytes(const struct model *model, const struct backend *backend,
+                                  enum kv_type type);
 #endif
