@@ -1,0 +1,229 @@
+/* linear_avx512.c - linears with AVX-512 VNNI.
+ *
+ * A tile is 16 output rows (the lanes) x up to 8 activation rows. For each group of 32 columns the
+ * weights are unpacked once into eight registers; each activation row broadcasts four of its values
+ * at a time into vpdpbusd (exact in int32: 32 * 255 * 127 < 2^31), then two FMAs bring the group
+ * into the float accumulator: += dot * (scale_w * scale_x) and += min_w * (scale_x * sum x). Every
+ * tile size does these same operations in the same order. */
+#include <immintrin.h>
+
+#include "kernels/cpu/linear.h"
+#include "kernels/cpu/quantize.h"
+#include "kernels/layout.h"
+
+#define INLINE static inline __attribute__((always_inline))
+
+enum { PREFETCH_BYTES = 4096, LINE = 64, WORDS = GROUP_COLS / 4 };
+
+INLINE __m512 halves(const uint8_t *p)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)p));
+}
+
+INLINE __m512i four_of(const int8_t *q)
+{
+    int32_t word;
+    __builtin_memcpy(&word, q, 4);
+    return _mm512_set1_epi32(word);
+}
+
+/* What the kernel of one weight type is made of; constants, so that each combination is compiled by
+ * itself. */
+struct shape {
+    bool q4, has_min, prefetch;
+    uint32_t rows;
+};
+
+INLINE void group_step(const struct shape s, const uint8_t *scale, const uint8_t *min,
+                       const uint8_t *q, __m512 minus_zero, const struct act_tile_group *a,
+                       __m512 *acc)
+{
+    __m512i w[WORDS];
+    if (s.q4) {
+        const __m512i nibble = _mm512_set1_epi8(15);
+        for (uint32_t j = 0; j < WORDS / 2; j++) {
+            __m512i v = _mm512_load_si512(q + LINE * j);
+            w[j] = _mm512_and_si512(v, nibble);
+            w[j + WORDS / 2] = _mm512_and_si512(_mm512_srli_epi16(v, 4), nibble);
+        }
+    } else {
+        for (uint32_t j = 0; j < WORDS; j++)
+            w[j] = _mm512_load_si512(q + LINE * j);
+    }
+    __m512 dw = halves(scale);
+    __m512 dm = s.has_min ? halves(min) : _mm512_mul_ps(dw, minus_zero);
+#pragma GCC unroll 8
+    for (uint32_t m = 0; m < s.rows; m++) {
+        __m512i sum = _mm512_setzero_si512();
+#pragma GCC unroll 8
+        for (uint32_t j = 0; j < WORDS; j++)
+            sum = _mm512_dpbusd_epi32(sum, w[j], four_of(a->q[m] + 4 * j));
+        __m512 scales = _mm512_mul_ps(dw, _mm512_set1_ps(a->scale[m]));
+        acc[m] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), scales, acc[m]);
+        acc[m] = _mm512_fmadd_ps(dm, _mm512_set1_ps(a->scaled_sum[m]), acc[m]);
+    }
+}
+
+INLINE void prefetch(const uint8_t *p, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i += LINE)
+        _mm_prefetch((const char *)p + PREFETCH_BYTES + i, _MM_HINT_T0);
+}
+
+INLINE void dot_quantized(const struct linear_tile *t, const struct shape s, __m512 *acc)
+{
+    const struct weight *w = t->weight;
+    const size_t q_bytes = s.q4 ? 256 : 512, head = s.has_min ? 128 : 64;
+    const uint8_t *p = weight_panel(w, t->panel);
+    const struct act_tile_group *a = act_tile(t->in, t->row, 0);
+    const __m512 minus_zero = _mm512_set1_ps(-(float)w->zero);
+    const uint32_t groups = w->cols / GROUP_COLS;
+    for (uint32_t pair = 0; pair < groups / 2; pair++, a += 2, p += head + 2 * q_bytes) {
+        if (s.prefetch) prefetch(p, head + 2 * q_bytes);
+        group_step(s, p, p + 64, p + head, minus_zero, a, acc);
+        group_step(s, p + 32, p + 96, p + head + q_bytes, minus_zero, a + 1, acc);
+    }
+    if (groups % 2) group_step(s, p, p + 64, p + head, minus_zero, a, acc);
+}
+
+/* 16 values of one column as floats */
+INLINE __m512 column(enum weight_type type, const uint8_t *panel, size_t k)
+{
+    if (type == WEIGHT_F32) return _mm512_load_ps(panel + 64 * k);
+    if (type == WEIGHT_F16) return halves(panel + 32 * k);
+    __m256i bits = _mm256_loadu_si256((const __m256i *)(const void *)(panel + 32 * k));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+}
+
+/* Even and odd columns have an accumulator each: half the latency, and a fixed order. */
+INLINE void dot_float(const struct linear_tile *t, enum weight_type type, uint32_t rows,
+                      __m512 *acc)
+{
+    const uint8_t *p = weight_panel(t->weight, t->panel);
+    const float *x = (const float *)t->in->data + (size_t)t->row * t->in->cols;
+    const size_t cols = t->weight->cols, stride = t->in->cols;
+    __m512 odd[ACT_TILE_ROWS];
+    for (uint32_t m = 0; m < rows; m++)
+        odd[m] = _mm512_setzero_ps();
+    size_t k = 0;
+    for (; k + 2 <= cols; k += 2) {
+        if (t->prefetch)
+            _mm_prefetch((const char *)p + PREFETCH_BYTES + k * PANEL_ROWS * float_bytes(type),
+                         _MM_HINT_T0);
+        if (t->prefetch && type == WEIGHT_F32)
+            _mm_prefetch((const char *)p + PREFETCH_BYTES + LINE + k * LINE, _MM_HINT_T0);
+        __m512 even_w = column(type, p, k), odd_w = column(type, p, k + 1);
+#pragma GCC unroll 8
+        for (uint32_t m = 0; m < rows; m++) {
+            acc[m] = _mm512_fmadd_ps(even_w, _mm512_set1_ps(x[m * stride + k]), acc[m]);
+            odd[m] = _mm512_fmadd_ps(odd_w, _mm512_set1_ps(x[m * stride + k + 1]), odd[m]);
+        }
+    }
+    for (uint32_t m = 0; m < rows; m++) {
+        if (k < cols)
+            acc[m] = _mm512_fmadd_ps(column(type, p, k), _mm512_set1_ps(x[m * stride + k]), acc[m]);
+        acc[m] = _mm512_add_ps(acc[m], odd[m]);
+    }
+}
+
+INLINE void store(const struct linear_tile *t, uint32_t rows, const __m512 *acc)
+{
+    uint32_t first = t->panel * PANEL_ROWS, left = t->weight->rows - first;
+    __mmask16 mask = (__mmask16)(left < PANEL_ROWS ? (1u << left) - 1 : 0xffff);
+    __m512 bias = _mm512_setzero_ps();
+    if (t->bias) bias = _mm512_maskz_loadu_ps(mask, t->bias + first);
+    for (uint32_t m = 0; m < rows; m++) {
+        float *out = t->out + m * t->out_stride;
+        __m512 v = _mm512_add_ps(acc[m], bias);
+        if (t->add) v = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, out), v);
+        _mm512_mask_storeu_ps(out, mask, v);
+    }
+}
+
+INLINE void tile_rows(const struct linear_tile *t, bool prefetched, uint32_t rows)
+{
+    __m512 acc[ACT_TILE_ROWS];
+    for (uint32_t m = 0; m < rows; m++)
+        acc[m] = _mm512_setzero_ps();
+    const struct weight *w = t->weight;
+    switch (w->type) {
+    case WEIGHT_Q4:
+        if (w->has_min)
+            dot_quantized(t, (struct shape){true, true, prefetched, rows}, acc);
+        else
+            dot_quantized(t, (struct shape){true, false, prefetched, rows}, acc);
+        break;
+    case WEIGHT_Q8:
+        if (w->has_min)
+            dot_quantized(t, (struct shape){false, true, prefetched, rows}, acc);
+        else
+            dot_quantized(t, (struct shape){false, false, prefetched, rows}, acc);
+        break;
+    case WEIGHT_F32: dot_float(t, WEIGHT_F32, rows, acc); break;
+    case WEIGHT_F16: dot_float(t, WEIGHT_F16, rows, acc); break;
+    default: dot_float(t, WEIGHT_BF16, rows, acc); break;
+    }
+    store(t, rows, acc);
+}
+
+static void tile(const struct linear_tile *t)
+{
+    switch (t->rows) {
+    case 1: tile_rows(t, true, 1); break;
+    case 2: tile_rows(t, true, 2); break;
+    case 3: tile_rows(t, true, 3); break;
+    case 4: tile_rows(t, true, 4); break;
+    case 5: tile_rows(t, true, 5); break;
+    case 6: tile_rows(t, true, 6); break;
+    case 7: tile_rows(t, true, 7); break;
+    default:
+        if (t->prefetch)
+            tile_rows(t, true, 8);
+        else
+            tile_rows(t, false, 8);
+    }
+}
+
+/* exp by 2^n * p(r), |r| <= ln(2)/2: Cephes' degree 5 polynomial, about 1 ulp; overflows to Inf,
+ * underflows to 0, NaN stays. */
+INLINE __m512 exp_ps(__m512 x)
+{
+    __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504f)),
+                                    _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693359375f), x);
+    r = _mm512_fnmadd_ps(n, _mm512_set1_ps(-2.12194440e-4f), r);
+    __m512 p = _mm512_set1_ps(1.9875691500e-4f);
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.3981999507e-3f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(8.3334519073e-3f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(4.1665795894e-2f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.6666665459e-1f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(5.0000001201e-1f));
+    p = _mm512_fmadd_ps(p, _mm512_mul_ps(r, r), r);
+    return _mm512_scalef_ps(_mm512_add_ps(p, _mm512_set1_ps(1.0f)), n);
+}
+
+static void silu_mul(const float *gate, const float *up, float *out, uint32_t count)
+{
+    const __m512 one = _mm512_set1_ps(1.0f), limit = _mm512_set1_ps(88.0f);
+    for (uint32_t i = 0; i < count; i += 16) {
+        __mmask16 mask = (__mmask16)(count - i < 16 ? (1u << (count - i)) - 1 : 0xffff);
+        __m512 g = _mm512_maskz_loadu_ps(mask, gate + i), u = _mm512_maskz_loadu_ps(mask, up + i);
+        /* min keeps its second operand when one is NaN */
+        __m512 e = exp_ps(_mm512_min_ps(limit, _mm512_sub_ps(_mm512_setzero_ps(), g)));
+        __m512 v = _mm512_mul_ps(_mm512_div_ps(g, _mm512_add_ps(one, e)), u);
+        _mm512_mask_storeu_ps(out + i, mask, v);
+    }
+}
+
+static const struct linear_kernel kernel = {
+    .tile = tile, .silu_mul = silu_mul, .quantize = act_quantize_avx512};
+
+void linear_avx512(const struct op_linear *op, uint32_t ith, uint32_t nth)
+{
+    linear_walk(op, ith, nth, &kernel);
+}
+
+void head_avx512(const struct op_head *op, uint32_t ith, uint32_t nth)
+{
+    head_walk(op, ith, nth, &kernel);
+}
