@@ -1,5 +1,6 @@
-/* tool.h - penstock-model's subcommands. main.c dispatches by name from one table; each subcommand is one file that parses
- * its own flags with common/config.h, prints --help, and returns the process's exit status (0, 1 failed, 2 usage). */
+/* tool.h - penstock-model's subcommands. main.c dispatches by name from one table; each subcommand
+ * is one file that parses its own flags with common/config.h, prints --help, and returns the
+ * process's exit status (0, 1 failed, 2 usage). */
 #ifndef PENSTOCK_WORKER_TOOL_H
 #define PENSTOCK_WORKER_TOOL_H
 
