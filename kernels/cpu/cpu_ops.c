@@ -12,6 +12,7 @@
 
 static const struct cpu_ops table[ISA_COUNT_] = {
     [ISA_PLAIN] = TABLE(ISA_PLAIN, plain),
+    [ISA_AVX2] = TABLE(ISA_AVX2, avx2),
     [ISA_AVX512] = TABLE(ISA_AVX512, avx512),
 };
 

@@ -7,6 +7,8 @@
  * before the next panel comes. */
 #include "kernels/cpu/linear.h"
 
+#include <string.h>
+
 #include "kernels/act.h"
 #include "kernels/layout.h"
 
@@ -97,15 +99,17 @@ static void silu_tile(const struct linear_part *part, uint32_t panel, struct lin
 {
     enum { COLS = SILU_PANELS * PANEL_ROWS };
     const struct op_linear *op = part->op;
-    float gate[ACT_TILE_ROWS * COLS], up[ACT_TILE_ROWS * COLS], out[COLS];
+    float gate[ACT_TILE_ROWS * COLS], up[ACT_TILE_ROWS * COLS];
     uint32_t col = panel * PANEL_ROWS, count = min_u32(COLS, op->weight[0]->rows - col);
     uint32_t panels = (count + PANEL_ROWS - 1) / PANEL_ROWS;
+    if (count < COLS) {
+        memset(gate, 0, sizeof(gate));
+        memset(up, 0, sizeof(up));
+    }
     silu_side(part, 0, panel, panels, t, gate);
     silu_side(part, 1, panel, panels, t, up);
-    for (uint32_t r = 0; r < t->rows; r++) {
-        part->kernel->silu_mul(gate + r * COLS, up + r * COLS, out, count);
-        part->kernel->quantize(out, &op->out_act, t->row + r, col, count);
-    }
+    for (uint32_t r = 0; r < t->rows; r++)
+        part->kernel->silu(gate + r * COLS, up + r * COLS, &op->out_act, t->row + r, col, count);
 }
 
 static void walk_silu(const struct linear_part *part)

@@ -29,10 +29,10 @@ struct linear_tile {
 };
 struct linear_kernel {
     void (*tile)(const struct linear_tile *t);
-    /* out = silu(gate) * up, count columns of one row */
-    void (*silu_mul)(const float *gate, const float *up, float *out, uint32_t count);
-    void (*quantize)(const float *x, const struct act *out, uint32_t row, uint32_t col,
-                     uint32_t count);
+    /* columns [col, col + count) of out's row = silu(gate) * up, in out's form; gate and up are 32
+     * floats, whatever count is */
+    void (*silu)(const float *gate, const float *up, const struct act *out, uint32_t row,
+                 uint32_t col, uint32_t count);
 };
 void linear_walk(const struct op_linear *op, uint32_t ith, uint32_t nth,
                  const struct linear_kernel *kernel);

@@ -8,7 +8,7 @@
 #include <immintrin.h>
 
 #include "kernels/cpu/linear.h"
-#include "kernels/cpu/quantize.h"
+#include "kernels/cpu/quantize_group_avx512.h"
 #include "kernels/layout.h"
 
 #define INLINE static inline __attribute__((always_inline))
@@ -41,12 +41,14 @@ INLINE void group_step(const struct shape s, const uint8_t *scale, const uint8_t
     __m512i w[WORDS];
     if (s.q4) {
         const __m512i nibble = _mm512_set1_epi8(15);
+#pragma GCC unroll 8
         for (uint32_t j = 0; j < WORDS / 2; j++) {
             __m512i v = _mm512_load_si512(q + LINE * j);
             w[j] = _mm512_and_si512(v, nibble);
             w[j + WORDS / 2] = _mm512_and_si512(_mm512_srli_epi16(v, 4), nibble);
         }
     } else {
+#pragma GCC unroll 8
         for (uint32_t j = 0; j < WORDS; j++)
             w[j] = _mm512_load_si512(q + LINE * j);
     }
@@ -103,6 +105,7 @@ INLINE void dot_float(const struct linear_tile *t, enum weight_type type, uint32
     const float *x = (const float *)t->in->data + (size_t)t->row * t->in->cols;
     const size_t cols = t->weight->cols, stride = t->in->cols;
     __m512 odd[ACT_TILE_ROWS];
+#pragma GCC unroll 8
     for (uint32_t m = 0; m < rows; m++)
         odd[m] = _mm512_setzero_ps();
     size_t k = 0;
@@ -119,6 +122,7 @@ INLINE void dot_float(const struct linear_tile *t, enum weight_type type, uint32
             odd[m] = _mm512_fmadd_ps(odd_w, _mm512_set1_ps(x[m * stride + k + 1]), odd[m]);
         }
     }
+#pragma GCC unroll 8
     for (uint32_t m = 0; m < rows; m++) {
         if (k < cols)
             acc[m] = _mm512_fmadd_ps(column(type, p, k), _mm512_set1_ps(x[m * stride + k]), acc[m]);
@@ -126,23 +130,29 @@ INLINE void dot_float(const struct linear_tile *t, enum weight_type type, uint32
     }
 }
 
+/* Whole panels take plain stores: a masked one is not forwarded to the loads of silu. */
 INLINE void store(const struct linear_tile *t, uint32_t rows, const __m512 *acc)
 {
     uint32_t first = t->panel * PANEL_ROWS, left = t->weight->rows - first;
     __mmask16 mask = (__mmask16)(left < PANEL_ROWS ? (1u << left) - 1 : 0xffff);
     __m512 bias = _mm512_setzero_ps();
     if (t->bias) bias = _mm512_maskz_loadu_ps(mask, t->bias + first);
+#pragma GCC unroll 8
     for (uint32_t m = 0; m < rows; m++) {
         float *out = t->out + m * t->out_stride;
         __m512 v = _mm512_add_ps(acc[m], bias);
         if (t->add) v = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, out), v);
-        _mm512_mask_storeu_ps(out, mask, v);
+        if (left >= PANEL_ROWS)
+            _mm512_storeu_ps(out, v);
+        else
+            _mm512_mask_storeu_ps(out, mask, v);
     }
 }
 
 INLINE void tile_rows(const struct linear_tile *t, bool prefetched, uint32_t rows)
 {
     __m512 acc[ACT_TILE_ROWS];
+#pragma GCC unroll 8
     for (uint32_t m = 0; m < rows; m++)
         acc[m] = _mm512_setzero_ps();
     const struct weight *w = t->weight;
@@ -202,21 +212,30 @@ INLINE __m512 exp_ps(__m512 x)
     return _mm512_scalef_ps(_mm512_add_ps(p, _mm512_set1_ps(1.0f)), n);
 }
 
-static void silu_mul(const float *gate, const float *up, float *out, uint32_t count)
+INLINE __m512 silu_mul(__m512 gate, __m512 up)
 {
-    const __m512 one = _mm512_set1_ps(1.0f), limit = _mm512_set1_ps(88.0f);
-    for (uint32_t i = 0; i < count; i += 16) {
-        __mmask16 mask = (__mmask16)(count - i < 16 ? (1u << (count - i)) - 1 : 0xffff);
-        __m512 g = _mm512_maskz_loadu_ps(mask, gate + i), u = _mm512_maskz_loadu_ps(mask, up + i);
-        /* min keeps its second operand when one is NaN */
-        __m512 e = exp_ps(_mm512_min_ps(limit, _mm512_sub_ps(_mm512_setzero_ps(), g)));
-        __m512 v = _mm512_mul_ps(_mm512_div_ps(g, _mm512_add_ps(one, e)), u);
-        _mm512_mask_storeu_ps(out + i, mask, v);
-    }
+    /* min keeps its second operand when one is NaN */
+    __m512 minus = _mm512_sub_ps(_mm512_setzero_ps(), gate);
+    __m512 e = exp_ps(_mm512_min_ps(_mm512_set1_ps(88.0f), minus));
+    return _mm512_mul_ps(_mm512_div_ps(gate, _mm512_add_ps(_mm512_set1_ps(1.0f), e)), up);
 }
 
-static const struct linear_kernel kernel = {
-    .tile = tile, .silu_mul = silu_mul, .quantize = act_quantize_avx512};
+static void silu(const float *gate, const float *up, const struct act *out, uint32_t row,
+                 uint32_t col, uint32_t count)
+{
+    __m512 a = silu_mul(_mm512_loadu_ps(gate), _mm512_loadu_ps(up));
+    __m512 b = silu_mul(_mm512_loadu_ps(gate + 16), _mm512_loadu_ps(up + 16));
+    if (out->type == ACT_Q8) {
+        quantize_group_avx512(a, b, act_tile(out, row, col / GROUP_COLS), row % ACT_TILE_ROWS);
+        return;
+    }
+    uint32_t mask = count < GROUP_COLS ? (1u << count) - 1 : 0xffffffff;
+    float *to = (float *)out->data + (size_t)row * out->cols + col;
+    _mm512_mask_storeu_ps(to, (__mmask16)mask, a);
+    _mm512_mask_storeu_ps(to + 16, (__mmask16)(mask >> 16), b);
+}
+
+static const struct linear_kernel kernel = {.tile = tile, .silu = silu};
 
 void linear_avx512(const struct op_linear *op, uint32_t ith, uint32_t nth)
 {

@@ -73,14 +73,16 @@ static void tile(const struct linear_tile *t)
     }
 }
 
-static void silu_mul(const float *gate, const float *up, float *out, uint32_t count)
+static void silu(const float *gate, const float *up, const struct act *out, uint32_t row,
+                 uint32_t col, uint32_t count)
 {
+    float v[GROUP_COLS];
     for (uint32_t i = 0; i < count; i++)
-        out[i] = gate[i] / (1.0f + expf(-gate[i])) * up[i];
+        v[i] = gate[i] / (1.0f + expf(-gate[i])) * up[i];
+    act_quantize_plain(v, out, row, col, count);
 }
 
-static const struct linear_kernel kernel = {
-    .tile = tile, .silu_mul = silu_mul, .quantize = act_quantize_plain};
+static const struct linear_kernel kernel = {.tile = tile, .silu = silu};
 
 void linear_plain(const struct op_linear *op, uint32_t ith, uint32_t nth)
 {
