@@ -25,16 +25,16 @@ enum http_method {
 };
 
 struct http_limits {
-    uint32_t connections_max;   /* further ones wait in the kernel's backlog */
-    uint32_t header_bytes_max;  /* request line and headers: 431 (414 for the line) */
-    uint32_t headers_max;       /* 431 */
-    uint64_t body_bytes_max;    /* 413 */
-    uint32_t header_timeout_ms; /* from the first byte to the end of the headers: 408 */
-    uint32_t body_timeout_ms;   /* no body progress for so long: 408 */
-    uint32_t idle_timeout_ms;   /* keep-alive without a request */
-    uint32_t pipeline_max;      /* requests buffered behind the one in service; more: read stops */
-    uint64_t write_buffer_max;  /* bytes queued for a slow reader; more, or no progress for
-                                   write_timeout_ms: cut */
+    uint32_t connections_max;    /* further ones wait in the kernel's backlog */
+    uint32_t header_bytes_max;   /* request line and headers: 431 (414 for the line) */
+    uint32_t headers_max;        /* 431 */
+    uint64_t body_bytes_max;     /* 413 */
+    uint32_t header_timeout_ms;  /* from the first byte to the end of the headers: 408 */
+    uint32_t body_timeout_ms;    /* no body progress for so long: 408 */
+    uint32_t idle_timeout_ms;    /* keep-alive without a request */
+    uint32_t pipeline_bytes_max; /* read ahead of the request in service; more: reading stops */
+    uint64_t write_buffer_max;   /* bytes queued for a slow reader; more, or no progress for
+                                    write_timeout_ms: cut */
     uint32_t write_timeout_ms;
 };
 extern const struct http_limits http_limits_default;
