@@ -3,9 +3,8 @@
  * ACT_F32: float [rows, cols].
  * ACT_Q8: rows in tiles of 8, columns in groups of 32, [tile][group] of struct act_tile_group:
  *
- *      row 0: 32 x int8 | row 1: 32 x int8 | ... | row 7 | 8 x f32 scale | 8 x f32 scale * sum
- *      0                  32                             256              288              320
- * bytes
+ *   row 0: 32 x int8 | ... | row 7 | 8 x f32 scale | 8 x f32 scale * sum | 8 x int32 -sum
+ *   0                  32          256             288                   320             352 bytes
  *
  * A kernel walks the groups of one tile in sequence: rows a whole row apart would collide in the
  * cache's sets whenever cols is a multiple of 4096. Rows that the last tile lacks are never read.

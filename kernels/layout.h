@@ -13,6 +13,7 @@ struct act_tile_group {
     int8_t q[ACT_TILE_ROWS][GROUP_COLS]; /* -127..127 */
     float scale[ACT_TILE_ROWS];          /* amax / 127; NaN when the group holds NaN or Inf */
     float scaled_sum[ACT_TILE_ROWS];     /* scale * sum of q, what a weight's minimum wants */
+    int32_t minus_sum[ACT_TILE_ROWS];    /* -sum of q, what a weight's zero wants */
 };
 
 static inline struct act_tile_group *act_tile(const struct act *a, uint32_t row, uint32_t group)

@@ -27,15 +27,23 @@ INLINE __m512i four_of(const int8_t *q)
     return _mm512_set1_epi32(word);
 }
 
-/* What the kernel of one weight type is made of; constants, so that each combination is compiled by
- * itself. */
+/* Where a weight's minimum comes from. */
+enum zero_kind {
+    ZERO_MIN,   /* stored */
+    ZERO_USUAL, /* -zero * scale with zero 8 (Q4) or 128 (Q8), as in Q4_0, Q8_0, GPTQ: the integer
+                   sum starts at -zero * sum x and the second FMA is not needed */
+    ZERO_OTHER,
+};
+
+/* What the kernel is made for; constants, so that each combination is compiled by itself. */
 struct shape {
-    bool q4, has_min, prefetch;
+    bool q4, prefetch;
+    enum zero_kind zero;
     uint32_t rows;
 };
 
-INLINE void group_step(const struct shape s, const uint8_t *scale, const uint8_t *min,
-                       const uint8_t *q, __m512 minus_zero, const struct act_tile_group *a,
+INLINE void group_step(const struct shape s, __m512 minus_zero, const uint8_t *scale,
+                       const uint8_t *min, const uint8_t *q, const struct act_tile_group *a,
                        __m512 *acc)
 {
     __m512i w[WORDS];
@@ -52,17 +60,21 @@ INLINE void group_step(const struct shape s, const uint8_t *scale, const uint8_t
         for (uint32_t j = 0; j < WORDS; j++)
             w[j] = _mm512_load_si512(q + LINE * j);
     }
-    __m512 dw = halves(scale);
-    __m512 dm = s.has_min ? halves(min) : _mm512_mul_ps(dw, minus_zero);
+    __m512 dw = halves(scale), dm = _mm512_setzero_ps();
+    if (s.zero == ZERO_MIN) dm = halves(min);
+    if (s.zero == ZERO_OTHER) dm = _mm512_mul_ps(dw, minus_zero);
 #pragma GCC unroll 8
     for (uint32_t m = 0; m < s.rows; m++) {
         __m512i sum = _mm512_setzero_si512();
+        if (s.zero == ZERO_USUAL)
+            sum = _mm512_slli_epi32(_mm512_set1_epi32(a->minus_sum[m]), s.q4 ? 3 : 7);
 #pragma GCC unroll 8
         for (uint32_t j = 0; j < WORDS; j++)
             sum = _mm512_dpbusd_epi32(sum, w[j], four_of(a->q[m] + 4 * j));
         __m512 scales = _mm512_mul_ps(dw, _mm512_set1_ps(a->scale[m]));
         acc[m] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), scales, acc[m]);
-        acc[m] = _mm512_fmadd_ps(dm, _mm512_set1_ps(a->scaled_sum[m]), acc[m]);
+        if (s.zero != ZERO_USUAL)
+            acc[m] = _mm512_fmadd_ps(dm, _mm512_set1_ps(a->scaled_sum[m]), acc[m]);
     }
 }
 
@@ -75,17 +87,17 @@ INLINE void prefetch(const uint8_t *p, size_t bytes)
 INLINE void dot_quantized(const struct linear_tile *t, const struct shape s, __m512 *acc)
 {
     const struct weight *w = t->weight;
-    const size_t q_bytes = s.q4 ? 256 : 512, head = s.has_min ? 128 : 64;
+    const __m512 minus_zero = _mm512_set1_ps(-(float)w->zero);
+    const size_t q_bytes = s.q4 ? 256 : 512, head = s.zero == ZERO_MIN ? 128 : 64;
     const uint8_t *p = weight_panel(w, t->panel);
     const struct act_tile_group *a = act_tile(t->in, t->row, 0);
-    const __m512 minus_zero = _mm512_set1_ps(-(float)w->zero);
     const uint32_t groups = w->cols / GROUP_COLS;
     for (uint32_t pair = 0; pair < groups / 2; pair++, a += 2, p += head + 2 * q_bytes) {
         if (s.prefetch) prefetch(p, head + 2 * q_bytes);
-        group_step(s, p, p + 64, p + head, minus_zero, a, acc);
-        group_step(s, p + 32, p + 96, p + head + q_bytes, minus_zero, a + 1, acc);
+        group_step(s, minus_zero, p, p + 64, p + head, a, acc);
+        group_step(s, minus_zero, p + 32, p + 96, p + head + q_bytes, a + 1, acc);
     }
-    if (groups % 2) group_step(s, p, p + 64, p + head, minus_zero, a, acc);
+    if (groups % 2) group_step(s, minus_zero, p, p + 64, p + head, a, acc);
 }
 
 /* 16 values of one column as floats */
@@ -149,26 +161,26 @@ INLINE void store(const struct linear_tile *t, uint32_t rows, const __m512 *acc)
     }
 }
 
+INLINE void dot_zero_kind(const struct linear_tile *t, bool q4, bool prefetched, uint32_t rows,
+                          __m512 *acc)
+{
+    if (t->weight->has_min)
+        dot_quantized(t, (struct shape){q4, prefetched, ZERO_MIN, rows}, acc);
+    else if (t->weight->zero == (q4 ? 8 : 128))
+        dot_quantized(t, (struct shape){q4, prefetched, ZERO_USUAL, rows}, acc);
+    else
+        dot_quantized(t, (struct shape){q4, prefetched, ZERO_OTHER, rows}, acc);
+}
+
 INLINE void tile_rows(const struct linear_tile *t, bool prefetched, uint32_t rows)
 {
     __m512 acc[ACT_TILE_ROWS];
 #pragma GCC unroll 8
     for (uint32_t m = 0; m < rows; m++)
         acc[m] = _mm512_setzero_ps();
-    const struct weight *w = t->weight;
-    switch (w->type) {
-    case WEIGHT_Q4:
-        if (w->has_min)
-            dot_quantized(t, (struct shape){true, true, prefetched, rows}, acc);
-        else
-            dot_quantized(t, (struct shape){true, false, prefetched, rows}, acc);
-        break;
-    case WEIGHT_Q8:
-        if (w->has_min)
-            dot_quantized(t, (struct shape){false, true, prefetched, rows}, acc);
-        else
-            dot_quantized(t, (struct shape){false, false, prefetched, rows}, acc);
-        break;
+    switch (t->weight->type) {
+    case WEIGHT_Q4: dot_zero_kind(t, true, prefetched, rows, acc); break;
+    case WEIGHT_Q8: dot_zero_kind(t, false, prefetched, rows, acc); break;
     case WEIGHT_F32: dot_float(t, WEIGHT_F32, rows, acc); break;
     case WEIGHT_F16: dot_float(t, WEIGHT_F16, rows, acc); break;
     default: dot_float(t, WEIGHT_BF16, rows, acc); break;

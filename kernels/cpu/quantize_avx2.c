@@ -33,6 +33,7 @@ static inline void quantize_group(const float *x, struct act_tile_group *t, uint
         _mm256_storeu_si256((__m256i *)t->q[r], _mm256_setzero_si256());
         t->scale[r] = isfinite(amax) ? amax / 127.0f : NAN;
         t->scaled_sum[r] = isfinite(amax) ? 0 : NAN;
+        t->minus_sum[r] = 0;
         return;
     }
     __m256 inverse = _mm256_set1_ps(127.0f / amax);
@@ -46,7 +47,9 @@ static inline void quantize_group(const float *x, struct act_tile_group *t, uint
     bytes = _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
     _mm256_storeu_si256((__m256i *)t->q[r], bytes);
     t->scale[r] = amax / 127.0f;
-    t->scaled_sum[r] = t->scale[r] * (float)reduce_add(sum);
+    int32_t total = reduce_add(sum);
+    t->scaled_sum[r] = t->scale[r] * (float)total;
+    t->minus_sum[r] = -total;
 }
 
 void act_quantize_avx2(const float *x, const struct act *out, uint32_t row, uint32_t col,

@@ -19,6 +19,7 @@ static inline void quantize_group_avx512(__m512 a, __m512 b, struct act_tile_gro
         _mm256_storeu_si256((__m256i *)t->q[r], _mm256_setzero_si256());
         t->scale[r] = isfinite(amax) ? amax / 127.0f : NAN;
         t->scaled_sum[r] = isfinite(amax) ? 0 : NAN;
+        t->minus_sum[r] = 0;
         return;
     }
     __m512 inverse = _mm512_set1_ps(127.0f / amax);
@@ -27,7 +28,9 @@ static inline void quantize_group_avx512(__m512 a, __m512 b, struct act_tile_gro
     _mm_storeu_si128((__m128i *)t->q[r], _mm512_cvtepi32_epi8(qa));
     _mm_storeu_si128((__m128i *)(t->q[r] + 16), _mm512_cvtepi32_epi8(qb));
     t->scale[r] = amax / 127.0f;
-    t->scaled_sum[r] = t->scale[r] * (float)_mm512_reduce_add_epi32(_mm512_add_epi32(qa, qb));
+    int32_t total = _mm512_reduce_add_epi32(_mm512_add_epi32(qa, qb));
+    t->scaled_sum[r] = t->scale[r] * (float)total;
+    t->minus_sum[r] = -total;
 }
 
 #endif

@@ -34,6 +34,7 @@ static void quantize_group(const float *x, struct act_tile_group *t, uint32_t r)
     }
     t->scale[r] = isfinite(amax) ? amax / 127.0f : NAN;
     t->scaled_sum[r] = t->scale[r] * (float)sum;
+    t->minus_sum[r] = -sum;
 }
 
 void act_quantize_plain(const float *x, const struct act *out, uint32_t row, uint32_t col,

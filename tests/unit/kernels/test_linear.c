@@ -38,7 +38,7 @@ static struct weight weight_random(enum weight_type type, uint32_t rows, uint32_
                                    bool has_min)
 {
     struct weight w = {.type = type, .rows = rows, .cols = cols, .has_min = has_min};
-    w.zero = type == WEIGHT_Q4 ? 8 : 128;
+    w.zero = (uint8_t)(dice(3) == 0 ? dice(200) : type == WEIGHT_Q4 ? 8 : 128);
     w.data = block(weight_bytes(type, rows, cols, has_min));
     for (uint32_t p = 0; p < weight_panels(&w); p++) {
         uint32_t count = rows - p * PANEL_ROWS < PANEL_ROWS ? rows - p * PANEL_ROWS : PANEL_ROWS;
