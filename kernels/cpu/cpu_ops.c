@@ -1,13 +1,24 @@
 /* cpu_ops.c - one table of op functions for each instruction set. */
 #include "kernels/cpu/cpu_ops.h"
 
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/copy.h"
+#include "kernels/cpu/embed.h"
 #include "kernels/cpu/linear.h"
+#include "kernels/cpu/norm.h"
 #include "kernels/cpu/quantize.h"
+#include "kernels/cpu/rope.h"
+#include "kernels/cpu/sample.h"
 
 #define TABLE(isa_, suffix)                                                                        \
     {                                                                                              \
-        .isa = isa_, .linear = linear_##suffix, .head = head_##suffix,                             \
-        .quantize = quantize_##suffix,                                                             \
+        .isa = isa_, .embed = embed_plain, .norm = norm_plain, .linear = linear_##suffix,          \
+        .quantize = quantize_##suffix, .rope_store = rope_store_plain,                             \
+        .attention = attention_plain, .attention_merge = attention_merge_plain,                    \
+        .attention_needs_merge = attention_needs_merge_plain, .head = head_##suffix,               \
+        .copy_blocks = copy_blocks_plain, .row_max = row_max_plain,                                \
+        .row_exp_sum = row_exp_sum_plain, .row_gumbel_argmax = row_gumbel_argmax_plain,            \
+        .row_above = row_above_plain,                                                              \
     }
 
 static const struct cpu_ops table[ISA_COUNT_] = {

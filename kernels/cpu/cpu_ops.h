@@ -31,9 +31,10 @@ struct cpu_ops {
     /* sum over i of exp((logits[i] - max) * inv_temperature), in a fixed order */
     float (*row_exp_sum)(const float *logits, uint32_t n, float max, float inv_temperature);
     /* argmax over i of logits[i] * inv_temperature + gumbel(key, i); only i with logits[i] >= floor
-     * take part. gumbel(key, i) = -log(-log(u)), u from Philox2x32-10 (Salmon et al. 2011) with
-     * 64-bit key `key` and counter i, the same on each instruction set up to rounding of log. Ties:
-     * lowest index. */
+     * take part. gumbel(key, i) = -log(-log(u)), u = (w + 0.5) / 2^32, w the first word of
+     * Philox2x32-10 (Salmon et al. 2011). Its key has 32 bits: it is key's low half; the counter is
+     * {i, key's high half}. The same on each instruction set up to rounding of log. Ties: lowest
+     * index. */
     uint32_t (*row_gumbel_argmax)(const float *logits, uint32_t n, float inv_temperature,
                                   float floor, uint64_t key);
     /* indexes i with logits[i] >= floor, ascending, at most cap of them; returns how many there are
