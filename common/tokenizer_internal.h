@@ -105,7 +105,7 @@ enum err pre__by_name(struct span name, enum pre_kind *out, struct errmsg *why);
 
 /* ---- tokenizer_merge.c ---- */
 struct merge_scratch { /* grows to the longest word; one thread */
-    uint32_t *memory;
+    uint64_t *memory;
     size_t cap; /* in symbols */
 };
 enum { MERGE_SMALL = 40 }; /* up to so many symbols merge on the stack */

@@ -54,13 +54,19 @@ static size_t merge_small(const struct tokenizer *t, uint32_t *symbols, size_t c
     return count;
 }
 
-/* A long word: a doubly linked list of symbols in arrays, and a 4-ary heap of rank << 32 |
- * position. An entry is stale when its position's pair has another rank by now. */
+/* A long word: a list of symbols in one array, and two queues of rank << 32 | position: the pairs
+ * of the beginning, sorted once, and a 4-ary heap of those that merging makes. (One heap of
+ * everything costs twice as much: its lower levels miss the cache at each step.) An entry is stale
+ * when its position's pair has another rank by now. */
+struct node {
+    uint32_t symbol, next, prev; /* UINT32_MAX: none */
+    uint32_t rank;               /* of the pair that begins here; RANK_NONE: none, or gone */
+};
 struct long_word {
     const struct tokenizer *t;
-    uint32_t *symbols, *next, *prev, *rank, *id; /* [count]; rank RANK_NONE: no pair, or gone */
-    uint64_t *heap;
-    size_t heap_count;
+    struct node *nodes;
+    uint64_t *sorted, *heap;
+    size_t sorted_count, sorted_at, heap_count;
 };
 
 static void heap_push(struct long_word *w, uint64_t key)
@@ -91,15 +97,34 @@ static uint64_t heap_pop(struct long_word *w)
     return top;
 }
 
+/* Sorts by rank; positions ascend already. Two passes of 11 bits: TOKENIZER_MERGES_MAX is 2^22.
+ * tmp has room for count. */
+static void sort_by_rank(uint64_t *keys, uint64_t *tmp, size_t count)
+{
+    _Static_assert(TOKENIZER_MERGES_MAX <= 1 << 22 && TOKENIZER_VOCAB_MAX <= 1 << 22, "two passes");
+    for (uint32_t pass = 0; pass < 2; pass++) {
+        uint32_t start[2049] = {0}, shift = 32 + 11 * pass;
+        for (size_t i = 0; i < count; i++)
+            start[(keys[i] >> shift & 2047) + 1]++;
+        for (uint32_t d = 0; d < 2048; d++)
+            start[d + 1] += start[d];
+        for (size_t i = 0; i < count; i++)
+            tmp[start[keys[i] >> shift & 2047]++] = keys[i];
+        uint64_t *swap = keys;
+        keys = tmp;
+        tmp = swap;
+    }
+}
+
 static void pair_update(struct long_word *w, uint32_t at)
 {
-    uint32_t next = w->next[at];
-    const struct pair_slot *pair =
-        next == UINT32_MAX ? NULL : pair_find(w->t, w->symbols[at], w->symbols[next]);
+    struct node *node = &w->nodes[at];
+    const struct pair_slot *pair = node->next == UINT32_MAX
+                                       ? NULL
+                                       : pair_find(w->t, node->symbol, w->nodes[node->next].symbol);
     uint32_t rank = pair ? pair->rank : RANK_NONE;
-    w->id[at] = pair ? pair->id : 0;
-    bool queued = rank == w->rank[at]; /* an entry of this rank and position waits already */
-    w->rank[at] = rank;
+    bool queued = rank == node->rank; /* an entry of this rank and position waits already */
+    node->rank = rank;
     if (pair && !queued) heap_push(w, (uint64_t)rank << 32 | at);
 }
 
@@ -108,18 +133,43 @@ static enum err scratch_reserve(struct merge_scratch *scratch, size_t count, str
     if (count > scratch->cap) {
         free(scratch->memory);
         *scratch = (struct merge_scratch){0};
-        /* four arrays of uint32_t; each merge pushes two and takes one: at most 2 * count in the
-         * heap */
-        scratch->memory = malloc(count * (4 * sizeof(uint32_t) + 2 * sizeof(uint64_t)));
+        /* each merge takes one entry and pushes two: at most count more than there were merges */
+        scratch->memory = malloc(count * (sizeof(struct node) + 3 * sizeof(uint64_t)));
         if (scratch->memory == NULL) return ERR_NOMEM;
         scratch->cap = count;
     }
-    w->heap = (uint64_t *)(void *)scratch->memory;
-    w->next = scratch->memory + 4 * count;
-    w->prev = w->next + count;
-    w->rank = w->prev + count;
-    w->id = w->rank + count;
+    w->sorted = scratch->memory;
+    w->heap = w->sorted + count; /* 2 * count */
+    w->nodes = (struct node *)(void *)(w->heap + 2 * count);
     return OK;
+}
+
+static void long_word_init(struct long_word *w, const uint32_t *symbols, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        const struct pair_slot *pair =
+            i + 1 < n ? pair_find(w->t, symbols[i], symbols[i + 1]) : NULL;
+        w->nodes[i] = (struct node){symbols[i], i + 1 < n ? i + 1 : UINT32_MAX,
+                                    i > 0 ? i - 1 : UINT32_MAX, pair ? pair->rank : RANK_NONE};
+        if (pair) w->sorted[w->sorted_count++] = (uint64_t)pair->rank << 32 | i;
+    }
+    sort_by_rank(w->sorted, w->heap, w->sorted_count);
+}
+
+/* Merges the pair that the entry names, unless it is stale. */
+static void merge_entry(struct long_word *w, uint64_t key)
+{
+    uint32_t at = (uint32_t)key;
+    struct node *node = &w->nodes[at];
+    if (node->rank != (uint32_t)(key >> 32)) return;
+    struct node *gone = &w->nodes[node->next];
+    node->symbol = pair_find(w->t, node->symbol, gone->symbol)->id;
+    node->rank = RANK_NONE; /* its entry is spent */
+    gone->rank = RANK_NONE;
+    node->next = gone->next;
+    if (gone->next != UINT32_MAX) w->nodes[gone->next].prev = at;
+    pair_update(w, at);
+    if (node->prev != UINT32_MAX) pair_update(w, node->prev);
 }
 
 enum err merge__run(const struct tokenizer *t, uint32_t *symbols, size_t *count,
@@ -129,33 +179,22 @@ enum err merge__run(const struct tokenizer *t, uint32_t *symbols, size_t *count,
         *count = merge_small(t, symbols, *count);
         return OK;
     }
-    struct long_word w = {.t = t, .symbols = symbols};
+    struct long_word w = {.t = t};
     enum err err = scratch_reserve(scratch, *count, &w);
     if (err != OK) return err;
-    uint32_t n = (uint32_t)*count;
-    for (uint32_t i = 0; i < n; i++) {
-        w.next[i] = i + 1 < n ? i + 1 : UINT32_MAX;
-        w.prev[i] = i > 0 ? i - 1 : UINT32_MAX;
-        w.rank[i] = RANK_NONE;
-    }
-    for (uint32_t i = 0; i < n; i++)
-        pair_update(&w, i);
-    while (w.heap_count > 0) {
-        uint64_t key = heap_pop(&w);
-        uint32_t at = (uint32_t)key, rank = (uint32_t)(key >> 32);
-        if (w.rank[at] != rank) continue;
-        uint32_t gone = w.next[at];
-        symbols[at] = w.id[at];
-        w.rank[at] = RANK_NONE; /* its entry is spent */
-        w.rank[gone] = RANK_NONE;
-        w.next[at] = w.next[gone];
-        if (w.next[gone] != UINT32_MAX) w.prev[w.next[gone]] = at;
-        pair_update(&w, at);
-        if (w.prev[at] != UINT32_MAX) pair_update(&w, w.prev[at]);
+    long_word_init(&w, symbols, (uint32_t)*count);
+    for (;;) {
+        bool sorted = w.sorted_at < w.sorted_count;
+        if (w.heap_count > 0 && (!sorted || w.heap[0] < w.sorted[w.sorted_at]))
+            merge_entry(&w, heap_pop(&w));
+        else if (sorted)
+            merge_entry(&w, w.sorted[w.sorted_at++]);
+        else
+            break;
     }
     size_t out = 0;
-    for (uint32_t i = 0; i != UINT32_MAX; i = w.next[i])
-        symbols[out++] = symbols[i];
+    for (uint32_t i = 0; i != UINT32_MAX; i = w.nodes[i].next)
+        symbols[out++] = w.nodes[i].symbol;
     *count = out;
     return OK;
 }

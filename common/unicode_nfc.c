@@ -101,21 +101,34 @@ bool unicode__nfc_init(uint8_t *props)
     return true;
 }
 
+/* Offset of the first suspect at or behind at, or len. *start: where the code point before it
+ * begins (at if there is none). */
+static size_t next_suspect(const struct unicode_tables *u, struct span text, size_t at,
+                           size_t *start)
+{
+    *start = at;
+    while (at < text.len) {
+        uint32_t len = 1;
+        if (text.ptr[at] < 0x80) {
+            while (at + 8 <= text.len && (load_le64(text.ptr + at) & 0x8080808080808080ull) == 0)
+                at += 8;
+            if (at == text.len || text.ptr[at] >= 0x80) {
+                *start = at - 1;
+                continue;
+            }
+        } else if (unicode_props(u, unicode_decode(text.ptr + at, &len)) & UNICODE_NFC_SUSPECT) {
+            return at;
+        }
+        *start = at;
+        at += len;
+    }
+    return at;
+}
+
 bool unicode_nfc_quick(const struct unicode_tables *u, struct span text)
 {
-    for (size_t i = 0; i < text.len;) {
-        if (text.ptr[i] < 0x80) {
-            i++;
-            while (i + 8 <= text.len && (load_le64(text.ptr + i) & 0x8080808080808080ull) == 0)
-                i += 8;
-            continue;
-        }
-        uint32_t len;
-        if (unicode_props(u, unicode_decode(text.ptr + i, &len)) & UNICODE_NFC_SUSPECT)
-            return false;
-        i += len;
-    }
-    return true;
+    size_t start;
+    return next_suspect(u, text, 0, &start) == text.len;
 }
 
 /* A code point with its combining class in the high byte. */
@@ -166,27 +179,14 @@ static size_t compose(uint32_t *cps, size_t n)
     return out;
 }
 
-enum err unicode_nfc(const struct unicode_tables *u, struct span text, struct buffer *out)
+/* Normalizes one stretch; cps has room for 2 * cap. */
+static void normalize_stretch(struct span text, uint32_t *cps, size_t cap, struct buffer *out)
 {
-    if (unicode_nfc_quick(u, text)) {
-        buffer_add_span(out, text);
-        return buffer_status(out);
-    }
-    /* a canonical decomposition has at most one code point and a bit for each byte of UTF-8:
-     * U+0390 (2 bytes) and U+1F82 (3 bytes) are the densest, with 3 and 4 */
-    size_t cap = 2 * text.len + DECOMPOSED_MAX;
-    uint32_t *cps = malloc(cap * 2 * sizeof *cps);
-    if (cps == NULL) return ERR_NOMEM;
     size_t n = 0;
     for (size_t i = 0; i < text.len;) {
         uint32_t len, d[DECOMPOSED_MAX];
-        uint32_t cp = unicode_decode(text.ptr + i, &len);
+        uint32_t parts = decompose(unicode_decode(text.ptr + i, &len), d);
         i += len;
-        if (cp < 0xC0) {
-            cps[n++] = cp;
-            continue;
-        }
-        uint32_t parts = decompose(cp, d);
         CHECK(n + parts <= cap);
         for (uint32_t k = 0; k < parts; k++)
             cps[n++] = class_tag(d[k]);
@@ -202,6 +202,35 @@ enum err unicode_nfc(const struct unicode_tables *u, struct span text, struct bu
     uint8_t utf8[4];
     for (size_t i = 0; i < n; i++)
         buffer_add(out, utf8, unicode_encode(cps[i], utf8));
+}
+
+/* A code point that is no suspect is a starter that nothing before it can change: the text is
+ * normalized in stretches, each a suspect run with the code point in front of it. */
+enum err unicode_nfc(const struct unicode_tables *u, struct span text, struct buffer *out)
+{
+    uint32_t *cps = NULL;
+    size_t cap = 0, done = 0;
+    for (;;) {
+        size_t start, end = next_suspect(u, text, done, &start);
+        if (end == text.len) break;
+        while (end < text.len) {
+            uint32_t len, cp = unicode_decode(text.ptr + end, &len);
+            if (!(unicode_props(u, cp) & UNICODE_NFC_SUSPECT)) break;
+            end += len;
+        }
+        /* a canonical decomposition has at most 2 code points to a byte of UTF-8: U+0390 has 3 */
+        size_t need = 2 * (end - start) + DECOMPOSED_MAX;
+        if (need > cap) {
+            free(cps);
+            cap = 2 * need;
+            cps = malloc(cap * 2 * sizeof *cps);
+            if (cps == NULL) return ERR_NOMEM;
+        }
+        buffer_add(out, text.ptr + done, start - done);
+        normalize_stretch(span_of(text.ptr + start, end - start), cps, cap, out);
+        done = end;
+    }
+    buffer_add_span(out, span_from(text, done));
     free(cps);
     return buffer_status(out);
 }
