@@ -89,22 +89,40 @@ void weight_put_group(struct weight *w, uint32_t panel, uint32_t group, const st
         put_q8(at.q, g->q);
 }
 
+/* Sources may be unaligned: they lie in a mapped file. step[r] is 0 for a row that is not there,
+ * whose src is one zero. */
+static void put_rows16(uint8_t *out, const uint8_t *const src[PANEL_ROWS],
+                       const size_t step[PANEL_ROWS], size_t cols)
+{
+    for (size_t c = 0; c < cols; c++)
+        for (size_t r = 0; r < PANEL_ROWS; r++, out += 2)
+            memcpy(out, src[r] + 2 * c * step[r], 2);
+}
+
+static void put_rows32(uint8_t *out, const uint8_t *const src[PANEL_ROWS],
+                       const size_t step[PANEL_ROWS], size_t cols)
+{
+    for (size_t c = 0; c < cols; c++)
+        for (size_t r = 0; r < PANEL_ROWS; r++, out += 4)
+            memcpy(out, src[r] + 4 * c * step[r], 4);
+}
+
 void weight_put_rows(struct weight *w, uint32_t panel, const void *const src[PANEL_ROWS])
 {
-    size_t bytes = float_bytes(w->type);
-    uint8_t *out = weight_panel(w, panel);
-    size_t used = (size_t)w->cols * PANEL_ROWS * bytes;
-    memset(out + used, 0, panel_bytes(w->type, w->cols, false) - used);
+    static const uint8_t zero[4];
+    const uint8_t *from[PANEL_ROWS];
+    size_t step[PANEL_ROWS];
     for (size_t r = 0; r < PANEL_ROWS; r++) {
-        const uint8_t *in = src[r];
-        for (size_t c = 0; c < w->cols; c++) {
-            uint8_t *to = out + (c * PANEL_ROWS + r) * bytes;
-            if (in)
-                memcpy(to, in + c * bytes, bytes);
-            else
-                memset(to, 0, bytes);
-        }
+        from[r] = src[r] ? src[r] : zero;
+        step[r] = src[r] ? 1 : 0;
     }
+    uint8_t *out = weight_panel(w, panel);
+    size_t used = (size_t)w->cols * PANEL_ROWS * float_bytes(w->type);
+    memset(out + used, 0, panel_bytes(w->type, w->cols, false) - used);
+    if (w->type == WEIGHT_F32)
+        put_rows32(out, from, step, w->cols);
+    else
+        put_rows16(out, from, step, w->cols);
 }
 
 static void get_quantized_row(const struct weight *w, uint32_t row, float *out)

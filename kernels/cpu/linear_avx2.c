@@ -118,28 +118,49 @@ INLINE __m256 column(enum weight_type type, const uint8_t *panel, size_t k, uint
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
 }
 
-/* One row; even and odd columns have an accumulator each: half the latency, and a fixed order. */
-INLINE void dot_float(const struct linear_tile *t, enum weight_type type, uint32_t m, __m256 *acc)
+/* One or two rows; even and odd columns have an accumulator each: half the latency, and a fixed
+ * order. */
+INLINE void dot_float(const struct linear_tile *t, enum weight_type type, uint32_t m, uint32_t rows,
+                      __m256 *acc)
 {
     const uint8_t *p = weight_panel(t->weight, t->panel);
-    const float *x = (const float *)t->in->data + (size_t)(t->row + m) * t->in->cols;
     const size_t cols = t->weight->cols, line = PANEL_ROWS * float_bytes(type);
-    __m256 sum[2][2] = {{_mm256_setzero_ps(), _mm256_setzero_ps()},
-                        {_mm256_setzero_ps(), _mm256_setzero_ps()}};
-    size_t k = 0;
-    for (; k + 2 <= cols; k += 2) {
-        _mm_prefetch((const char *)p + PREFETCH_BYTES + k * line, _MM_HINT_T0);
-        for (uint32_t odd = 0; odd < 2; odd++)
-            for (uint32_t half = 0; half < 2; half++)
-                sum[odd][half] = _mm256_fmadd_ps(column(type, p, k + odd, half),
-                                                 _mm256_broadcast_ss(&x[k + odd]), sum[odd][half]);
+    const float *x = (const float *)t->in->data + (size_t)(t->row + m) * t->in->cols;
+    const size_t stride = t->in->cols;
+    __m256 sum[8]; /* [row][odd][half] */
+#pragma GCC unroll 8
+    for (uint32_t i = 0; i < 4 * rows; i++)
+        sum[i] = _mm256_setzero_ps();
+    for (size_t k = 0; k < cols; k++) {
+        if (t->prefetch) _mm_prefetch((const char *)p + PREFETCH_BYTES + k * line, _MM_HINT_T0);
+        __m256 low = column(type, p, k, 0), high = column(type, p, k, 1);
+#pragma GCC unroll 2
+        for (uint32_t r = 0; r < rows; r++) {
+            __m256 v = _mm256_broadcast_ss(&x[r * stride + k]);
+            sum[4 * r] = _mm256_fmadd_ps(low, v, sum[4 * r]);
+            sum[4 * r + 1] = _mm256_fmadd_ps(high, v, sum[4 * r + 1]);
+        }
+        if (++k == cols) break;
+        low = column(type, p, k, 0);
+        high = column(type, p, k, 1);
+#pragma GCC unroll 2
+        for (uint32_t r = 0; r < rows; r++) {
+            __m256 v = _mm256_broadcast_ss(&x[r * stride + k]);
+            sum[4 * r + 2] = _mm256_fmadd_ps(low, v, sum[4 * r + 2]);
+            sum[4 * r + 3] = _mm256_fmadd_ps(high, v, sum[4 * r + 3]);
+        }
     }
-    for (uint32_t half = 0; half < 2; half++) {
-        if (k < cols)
-            sum[0][half] =
-                _mm256_fmadd_ps(column(type, p, k, half), _mm256_broadcast_ss(&x[k]), sum[0][half]);
-        acc[2 * m + half] = _mm256_add_ps(sum[0][half], sum[1][half]);
-    }
+#pragma GCC unroll 4
+    for (uint32_t i = 0; i < 2 * rows; i++)
+        acc[2 * m + i] = _mm256_add_ps(sum[4 * (i / 2) + i % 2], sum[4 * (i / 2) + 2 + i % 2]);
+}
+
+INLINE void dot_float_rows(const struct linear_tile *t, enum weight_type type, __m256 *acc)
+{
+    uint32_t m = 0;
+    for (; m + 2 <= t->rows; m += 2)
+        dot_float(t, type, m, 2, acc);
+    if (m < t->rows) dot_float(t, type, m, 1, acc);
 }
 
 static void store(const struct linear_tile *t, const __m256 *acc)
@@ -166,18 +187,9 @@ static void tile(const struct linear_tile *t)
     switch (t->weight->type) {
     case WEIGHT_Q4: dot_quantized(t, true, acc); break;
     case WEIGHT_Q8: dot_quantized(t, false, acc); break;
-    case WEIGHT_F32:
-        for (uint32_t m = 0; m < t->rows; m++)
-            dot_float(t, WEIGHT_F32, m, acc);
-        break;
-    case WEIGHT_F16:
-        for (uint32_t m = 0; m < t->rows; m++)
-            dot_float(t, WEIGHT_F16, m, acc);
-        break;
-    default:
-        for (uint32_t m = 0; m < t->rows; m++)
-            dot_float(t, WEIGHT_BF16, m, acc);
-        break;
+    case WEIGHT_F32: dot_float_rows(t, WEIGHT_F32, acc); break;
+    case WEIGHT_F16: dot_float_rows(t, WEIGHT_F16, acc); break;
+    default: dot_float_rows(t, WEIGHT_BF16, acc); break;
     }
     store(t, acc);
 }
