@@ -36,6 +36,7 @@ struct model {
     float embed_scale; /* 1 for these families */
     uint32_t rope_dim;
     float rope_base;
+    float rope_linear;          /* divides all inverse frequencies (linear scaling); 1: none */
     const float *rope_factors;  /* [rope_dim / 2] that divide the inverse frequencies (llama3
                                    scaling), or NULL */
     struct model_layer *layers; /* [layer_count] */
