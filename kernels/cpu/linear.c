@@ -2,9 +2,9 @@
  * set.
  *
  * Threads take runs of whole panels that hold about equally many bytes, so that each reads its own
- * stretch of the weights in sequence. When many rows meet few panels, threads share the rows out as
- * well. Rows go in chunks whose activations stay in the L2 cache; a panel meets a whole chunk
- * before the next panel comes. */
+ * stretch of the weights in sequence. Where panels do not divide well among the threads, they share
+ * the rows out as well. Rows go in chunks whose activations stay in the L2 cache; a panel meets a
+ * whole chunk before the next panel comes. */
 #include "kernels/cpu/linear.h"
 
 #include <string.h>
@@ -14,7 +14,6 @@
 
 enum {
     ROWS_CHUNK_BYTES = 512 * 1024, /* half of a core's L2 */
-    UNITS_PER_THREAD = 8,          /* fewer, and the last panel leaves the others idle too long */
     SILU_PANELS = 2,               /* 32 columns: one group of out_act */
 };
 
@@ -23,22 +22,33 @@ static uint32_t min_u32(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-static uint32_t round_up(uint32_t a, uint32_t to)
+static uint32_t divide_up(uint32_t a, uint32_t by)
 {
-    return (a + to - 1) / to * to;
+    return (a + by - 1) / by;
 }
 
-/* The rows of thread *ith when a linear of `units` panels does not feed nth threads: threads are
- * then split in groups, *ith and *nth become those among the panels. */
+/* How many parts, a divisor of nth, the rows are shared out in so that the busiest thread has the
+ * least to do. Each part reads the weights once more: it must be worth a tenth. */
+static uint32_t row_parts(uint32_t units, uint32_t tiles, uint32_t nth)
+{
+    uint32_t best = 1;
+    uint64_t best_cost = (uint64_t)divide_up(units, nth) * tiles;
+    for (uint32_t parts = 2; parts <= min_u32(nth, tiles); parts++) {
+        if (nth % parts != 0) continue;
+        uint64_t cost = (uint64_t)divide_up(units, nth / parts) * divide_up(tiles, parts);
+        if (cost * 10 > best_cost * 9) continue;
+        best = parts;
+        best_cost = cost;
+    }
+    return best;
+}
+
+/* Splits the threads in groups that share the rows out; *ith and *nth become those among the
+ * panels. */
 static void share_rows(uint32_t units, uint32_t rows, uint32_t *ith, uint32_t *nth, uint32_t *begin,
                        uint32_t *end)
 {
-    uint32_t tiles = (rows + ACT_TILE_ROWS - 1) / ACT_TILE_ROWS, parts = 1;
-    while (parts < *nth && units * parts < UNITS_PER_THREAD * *nth && parts < tiles) {
-        do
-            parts++;
-        while (*nth % parts != 0);
-    }
+    uint32_t tiles = divide_up(rows, ACT_TILE_ROWS), parts = row_parts(units, tiles, *nth);
     uint32_t part = *ith % parts;
     *begin = (uint32_t)((uint64_t)tiles * part / parts) * ACT_TILE_ROWS;
     *end = min_u32(rows, (uint32_t)((uint64_t)tiles * (part + 1) / parts) * ACT_TILE_ROWS);
@@ -50,7 +60,8 @@ static uint32_t rows_chunk(const struct act *in)
 {
     size_t row_bytes = act_bytes(in->type, ACT_TILE_ROWS, in->cols) / ACT_TILE_ROWS;
     size_t rows = ROWS_CHUNK_BYTES / (row_bytes ? row_bytes : 1);
-    return rows < ACT_TILE_ROWS ? ACT_TILE_ROWS : round_up((uint32_t)rows - 7, ACT_TILE_ROWS);
+    uint32_t tiles = (uint32_t)(rows / ACT_TILE_ROWS);
+    return (tiles ? tiles : 1) * ACT_TILE_ROWS;
 }
 
 /* A thread's part of one weight: panels and rows. */

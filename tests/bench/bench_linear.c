@@ -3,12 +3,10 @@
  *   bench_linear [isa [seconds per figure]]     isa: best (default), plain, avx2, avx512-vnni
  *
  * "copies" of each matrix lie one after another and are walked in turn, so that together they are
- * larger than the last-level cache, as the layers of a model are. Threads meet after each copy, as
- * they do between the ops of a step. Best of several rounds; the read is measured in the same
- * rounds. */
+ * larger than the last-level cache, as the layers of a model are. The compute pool's barrier
+ * follows each copy, as it does each op of a step. Best of several rounds; the read is measured in
+ * the same rounds. */
 #include <immintrin.h>
-#include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +16,7 @@
 
 #include "kernels/act.h"
 #include "kernels/cpu/cpu_ops.h"
+#include "kernels/pool.h"
 #include "kernels/weights.h"
 
 enum { THREADS_MAX = 2, ROUNDS = 5, ROWS_BENCH_MAX = 512 };
@@ -52,23 +51,11 @@ struct job {
     struct weight *weights; /* [copies] or [2 * copies] */
     struct act in, out_act;
     float *out;
+    struct pool *pool;
     uint32_t rows, threads, repeats;
-    atomic_uint arrived, generation;
     atomic_ullong sink;
     void (*work)(struct job *job, uint32_t copy, uint32_t ith);
 };
-
-static void meet(struct job *job)
-{
-    uint32_t generation = atomic_load(&job->generation);
-    if (atomic_fetch_add(&job->arrived, 1) + 1 == job->threads) {
-        atomic_store(&job->arrived, 0);
-        atomic_fetch_add(&job->generation, 1);
-        return;
-    }
-    for (uint32_t spins = 0; atomic_load(&job->generation) == generation; spins++)
-        if (spins % 1024 == 1023) sched_yield();
-}
 
 static void work_linear(struct job *job, uint32_t copy, uint32_t ith)
 {
@@ -103,37 +90,22 @@ __attribute__((target("avx2"))) static void work_read(struct job *job, uint32_t 
     atomic_fetch_xor(&job->sink, (unsigned long long)_mm256_extract_epi64(sum, 0));
 }
 
-struct worker {
-    struct job *job;
-    uint32_t ith;
-};
-
-static void *worker_main(void *arg)
+static void walk(void *arg, uint32_t ith, uint32_t nth)
 {
-    struct worker *me = arg;
-    meet(me->job);
-    for (uint32_t i = 0; i < me->job->repeats; i++)
-        for (uint32_t copy = 0; copy < me->job->shape->copies; copy++) {
-            me->job->work(me->job, copy, me->ith);
-            meet(me->job);
+    struct job *job = arg;
+    (void)nth;
+    for (uint32_t i = 0; i < job->repeats; i++)
+        for (uint32_t copy = 0; copy < job->shape->copies; copy++) {
+            job->work(job, copy, ith);
+            pool_barrier(job->pool, ith);
         }
-    return NULL;
 }
 
 /* Seconds of one walk over all copies. */
 static double job_run(struct job *job)
 {
-    pthread_t thread[THREADS_MAX];
-    struct worker worker[THREADS_MAX];
-    for (uint32_t i = 1; i < job->threads; i++) {
-        worker[i] = (struct worker){job, i};
-        if (pthread_create(&thread[i], NULL, worker_main, &worker[i])) exit(1);
-    }
-    worker[0] = (struct worker){job, 0};
     double start = now();
-    worker_main(&worker[0]);
-    for (uint32_t i = 1; i < job->threads; i++)
-        pthread_join(thread[i], NULL);
+    pool_run(job->pool, walk, job);
     return (now() - start) / job->repeats;
 }
 
@@ -204,6 +176,8 @@ static void bench_shape(const struct shape *s)
     double macs = each * s->copies * (double)s->rows * s->cols;
     printf("%-26s %5u x %-5u %6.1f MB\n", s->name, s->rows, s->cols, bytes / 1e6);
     for (job.threads = 1; job.threads <= THREADS_MAX; job.threads++) {
+        job.pool = pool_create(job.threads, 0);
+        if (!job.pool) exit(1);
         double read = bytes / best_of(&job, work_read) / 1e9;
         printf("  threads %u  read %5.1f GB/s\n   ", job.threads, read);
         for (uint32_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -216,6 +190,7 @@ static void bench_shape(const struct shape *s)
             fflush(stdout);
         }
         printf(" GMAC/s\n");
+        pool_destroy(job.pool);
     }
     drop(&job);
 }
