@@ -2,9 +2,9 @@
  *
  * A tile is 16 output rows (the lanes) x up to 8 activation rows. For each group of 32 columns the
  * weights are unpacked once into eight registers; each activation row broadcasts four of its values
- * at a time into vpdpbusd (exact in int32: 32 * 255 * 127 < 2^31), then two FMAs bring the group
- * into the float accumulator: += dot * (scale_w * scale_x) and += min_w * (scale_x * sum x). Every
- * tile size does these same operations in the same order. */
+ * at a time into vpdpbusd (exact in int32: 32 * 255 * 127 < 2^31), then one or two FMAs bring the
+ * group into the float accumulator: += dot * (scale_w * scale_x) and += min_w * (scale_x * sum x).
+ * Every tile size does these same operations in the same order. */
 #include <immintrin.h>
 
 #include "kernels/cpu/linear.h"

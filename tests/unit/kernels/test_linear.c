@@ -11,6 +11,7 @@
 
 #include "kernels/act.h"
 #include "kernels/cpu/cpu_ops.h"
+#include "kernels/pool.h"
 #include "kernels/weights.h"
 
 enum { ROWS_MAX = 40 };
@@ -367,12 +368,65 @@ static void nan_and_inf_spoil_their_row_only(void **state)
     }
 }
 
+/* The threads of a real pool: what the thread sanitizer watches. */
+struct pool_job {
+    const struct cpu_ops *ops;
+    struct op_linear *op;
+    struct op_quantize *quantize;
+    struct pool *pool;
+};
+
+static void pool_work(void *arg, uint32_t ith, uint32_t nth)
+{
+    struct pool_job *job = arg;
+    job->ops->quantize(job->quantize, ith, nth);
+    pool_barrier(job->pool, ith);
+    job->ops->linear(job->op, ith, nth);
+}
+
+static void threads_of_a_pool_agree_with_one(void **state)
+{
+    (void)state;
+    enum { ROWS = 21, COLS = 160, OUT = 96 };
+    struct weight w[2] = {weight_random(WEIGHT_Q4, OUT, COLS, false),
+                          weight_random(WEIGHT_Q8, OUT, COLS, true)};
+    float *x = block(4 * ROWS * COLS);
+    for (uint32_t i = 0; i < ROWS * COLS; i++)
+        x[i] = uniform();
+    struct act in = {ACT_Q8, COLS, block(act_bytes(ACT_Q8, ROWS, COLS))};
+    struct act out[2] = {{ACT_Q8, OUT, block(act_bytes(ACT_Q8, ROWS, OUT))},
+                         {ACT_Q8, OUT, block(act_bytes(ACT_Q8, ROWS, OUT))}};
+    struct op_quantize quantize = {.x = x, .rows = ROWS, .cols = COLS, .out = in};
+    struct op_linear op = {.in = in,
+                           .weight = {&w[0], &w[1]},
+                           .weight_count = 2,
+                           .rows = ROWS,
+                           .epilogue = LINEAR_SILU_MUL};
+    for (uint32_t i = 0; i < 2; i++) {
+        struct pool *pool = pool_create(i ? 3 : 1, 0);
+        struct pool_job job = {cpu_ops_get(isa_best()), &op, &quantize, pool};
+        op.out_act = out[i];
+        pool_run(pool, pool_work, &job);
+        pool_destroy(pool);
+    }
+    for (uint32_t r = 0; r < ROWS; r++)
+        for (uint32_t c = 0; c < OUT; c++)
+            assert_true(act_get(&out[0], ROWS, r, c) == act_get(&out[1], ROWS, r, c));
+    free(w[0].data);
+    free(w[1].data);
+    free(x);
+    free(in.data);
+    free(out[0].data);
+    free(out[1].data);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(linear_is_right_and_independent),
         cmocka_unit_test(large_shapes_are_independent),
         cmocka_unit_test(quantize_is_the_same_everywhere),
+        cmocka_unit_test(threads_of_a_pool_agree_with_one),
         cmocka_unit_test(nan_and_inf_spoil_their_row_only),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
