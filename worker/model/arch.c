@@ -225,7 +225,7 @@ static enum err read_rope_scaling(const struct gguf *g, const struct arch *a, fl
 enum err arch_read(const struct gguf *g, struct model *m, const struct arch **out,
                    struct errmsg *why)
 {
-    const struct arch *a;
+    const struct arch *a = NULL;
     char key[128];
     enum err err = find_arch(g, &a, why);
     if (err == OK) err = refuse_unknown_keys(g, a, why);

@@ -246,7 +246,7 @@ static enum err read_shape(const struct gguf_file *f, struct cursor *c, struct g
 static enum err read_tensor(const struct gguf_file *f, struct cursor *c, struct gguf_tensor *t,
                             uint64_t *expected_offset, struct errmsg *why)
 {
-    uint64_t bytes, offset;
+    uint64_t bytes = 0, offset = 0;
     if (!take_string(c, &t->name)) return truncated(f, "the tensor table", why);
     if (t->name.len == 0 || t->name.len > 127 || memchr(t->name.ptr, 0, t->name.len) != NULL)
         return errmsg_set(why, ERR_PROTO,
