@@ -110,6 +110,7 @@ struct request {
     uint64_t received_ns, first_token_ns, last_token_ns, last_write_ns, deadline_ns;
     int64_t created_s;
     uint64_t completion_tokens, prompt_tokens, cached_tokens;
+    uint8_t *body; /* a copy in the arena: a prepare thread may outlive the exchange */
     uint64_t body_bytes;
     struct buffer chunk_head; /* the part of each SSE event that does not change */
 };
