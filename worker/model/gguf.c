@@ -56,7 +56,19 @@ static int by_name(const void *a, const void *b)
 
 /* ---- metadata ---- */
 
-static const uint8_t value_bytes[] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
+uint32_t gguf__value_bytes(enum gguf_value_type type)
+{
+    static const uint8_t bytes[] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
+    return bytes[type];
+}
+
+/* Names end up in log lines and sentences: no control characters, which no writer uses. */
+static bool name_ok(struct span name, size_t max)
+{
+    for (size_t i = 0; i < name.len && name.len <= max; i++)
+        if (name.ptr[i] < 0x20 || name.ptr[i] == 0x7f) return false;
+    return name.len >= 1 && name.len <= max;
+}
 
 static enum err truncated(const struct gguf_file *f, const char *what, struct errmsg *why)
 {
@@ -81,8 +93,9 @@ static enum err read_array(const struct gguf_file *f, struct cursor *c, struct g
     v->element = (enum gguf_value_type)type;
     v->count = (uint32_t)count;
     if (type != GGUF_STRING)
-        return take(c, count * value_bytes[type], &v->data) ? OK
-                                                            : truncated(f, "a metadata array", why);
+        return take(c, count * gguf__value_bytes(v->element), &v->data)
+                   ? OK
+                   : truncated(f, "a metadata array", why);
     if (count > (c->bytes.len - c->at) / 8)
         return truncated(f, "a metadata array", why); /* before the allocation */
     v->strings = calloc(count > 0 ? count : 1, sizeof *v->strings);
@@ -99,9 +112,10 @@ static enum err read_value(const struct gguf_file *f, struct cursor *c, struct g
 {
     uint32_t type;
     if (!take_string(c, &v->key) || !take_u32(c, &type)) return truncated(f, "the metadata", why);
-    if (v->key.len == 0 || v->key.len > 65535 || memchr(v->key.ptr, 0, v->key.len) != NULL)
+    if (!name_ok(v->key, 65535))
         return errmsg_set(why, ERR_PROTO,
-                          "%s: a metadata key of %zu bytes is empty, too long or holds a NUL",
+                          "%s: a metadata key of %zu bytes is empty, longer than 65535 or holds a "
+                          "control character",
                           f->path, v->key.len);
     if (type > GGUF_F64)
         return errmsg_set(why, ERR_PROTO,
@@ -111,7 +125,7 @@ static enum err read_value(const struct gguf_file *f, struct cursor *c, struct g
     if (v->type == GGUF_ARRAY) return read_array(f, c, v, why);
     if (v->type == GGUF_STRING)
         return take_string(c, &v->string) ? OK : truncated(f, "the metadata", why);
-    if (!take(c, value_bytes[type], &v->data)) return truncated(f, "the metadata", why);
+    if (!take(c, gguf__value_bytes(v->type), &v->data)) return truncated(f, "the metadata", why);
     if (v->type == GGUF_BOOL && v->data[0] > 1)
         return errmsg_set(why, ERR_PROTO, "%s: key '%.*s' is a bool of value %u", f->path,
                           SHOW(v->key), v->data[0]);
@@ -210,6 +224,15 @@ const char *gguf_type_name(uint32_t type)
     return unknown;
 }
 
+bool gguf_type_block(uint32_t type, uint32_t *values, uint32_t *bytes)
+{
+    const struct gguf_type_info *info = type_info(type);
+    if (info == NULL || info->block_values == 0) return false;
+    *values = info->block_values;
+    *bytes = info->block_bytes;
+    return true;
+}
+
 /* Dimensions, and the bytes that they mean. */
 static enum err read_shape(const struct gguf_file *f, struct cursor *c, struct gguf_tensor *t,
                            uint64_t *bytes, struct errmsg *why)
@@ -248,9 +271,10 @@ static enum err read_tensor(const struct gguf_file *f, struct cursor *c, struct 
 {
     uint64_t bytes = 0, offset = 0;
     if (!take_string(c, &t->name)) return truncated(f, "the tensor table", why);
-    if (t->name.len == 0 || t->name.len > 127 || memchr(t->name.ptr, 0, t->name.len) != NULL)
+    if (!name_ok(t->name, 127))
         return errmsg_set(why, ERR_PROTO,
-                          "%s: a tensor name of %zu bytes is empty, too long or holds a NUL",
+                          "%s: a tensor name of %zu bytes is empty, longer than 127 or holds a "
+                          "control character",
                           f->path, t->name.len);
     enum err err = read_shape(f, c, t, &bytes, why);
     if (err != OK) return err;

@@ -52,6 +52,9 @@ const struct gguf_tensor *gguf_tensor_find(const struct gguf *g,
                                            const char *name); /* NULL when absent */
 const char *
 gguf_type_name(uint32_t type); /* "Q4_1"; "type 99" for ids that the format does not know */
+/* Values and bytes of one block (floats: 1 value); false for a type that is not known or was
+ * removed from the format. */
+bool gguf_type_block(uint32_t type, uint32_t *values, uint32_t *bytes);
 /* Drops the pages of a tensor that was read (madvise), so that loading needs little more than the
  * packed weights. */
 void gguf_tensor_forget(const struct gguf *g, const struct gguf_tensor *t);

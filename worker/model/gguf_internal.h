@@ -43,6 +43,8 @@ struct gguf_file {
     uint32_t tensor_count;
 };
 
+/* Of one number or bool; 0 for strings and arrays. */
+uint32_t gguf__value_bytes(enum gguf_value_type type);
 /* Fills the tables from f->bytes; the caller frees them, on failure too. */
 enum err gguf__read(struct gguf_file *f, struct errmsg *why) MUST_CHECK;
 

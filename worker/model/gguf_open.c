@@ -368,7 +368,10 @@ enum err gguf_get_string_array(const struct gguf *g, const char *key, const stru
     return OK;
 }
 
-static const uint8_t element_bytes[] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
+static const uint8_t *element_at(const struct gguf_value *v, uint32_t i)
+{
+    return v->data + (size_t)i * gguf__value_bytes(v->element);
+}
 
 enum err gguf_get_i32_array(const struct gguf *g, const char *key, int32_t *out, uint32_t count,
                             struct errmsg *why)
@@ -376,12 +379,14 @@ enum err gguf_get_i32_array(const struct gguf *g, const char *key, int32_t *out,
     const struct gguf_value *v;
     enum err err = need(g, key, &v, why);
     if (err != OK) return err;
-    if (v->type != GGUF_ARRAY || v->count != count)
-        return wrong(g, key, "an array of the expected length", why);
+    if (v->type != GGUF_ARRAY || v->element == GGUF_STRING)
+        return wrong(g, key, "an array of numbers", why);
+    if (v->count != count)
+        return errmsg_set(why, ERR_INVALID, "%s: metadata key '%s' has %u elements; expected %u",
+                          g->files[0].path, key, v->count, count);
     for (uint32_t i = 0; i < count; i++) {
         int64_t x;
-        if (!as_integer(v->element, v->data + (size_t)i * element_bytes[v->element], &x) ||
-            x < INT32_MIN || x > INT32_MAX)
+        if (!as_integer(v->element, element_at(v, i), &x) || x < INT32_MIN || x > INT32_MAX)
             return wrong(g, key, "an array of 32-bit integers", why);
         out[i] = (int32_t)x;
     }
@@ -394,11 +399,14 @@ enum err gguf_get_f32_array(const struct gguf *g, const char *key, float *out, u
     const struct gguf_value *v;
     enum err err = need(g, key, &v, why);
     if (err != OK) return err;
-    if (v->type != GGUF_ARRAY || v->count != count)
-        return wrong(g, key, "an array of the expected length", why);
+    if (v->type != GGUF_ARRAY || v->element == GGUF_STRING)
+        return wrong(g, key, "an array of numbers", why);
+    if (v->count != count)
+        return errmsg_set(why, ERR_INVALID, "%s: metadata key '%s' has %u elements; expected %u",
+                          g->files[0].path, key, v->count, count);
     for (uint32_t i = 0; i < count; i++) {
         double x;
-        if (!as_float(v->element, v->data + (size_t)i * element_bytes[v->element], &x))
+        if (!as_float(v->element, element_at(v, i), &x))
             return wrong(g, key, "an array of numbers", why);
         out[i] = (float)x;
     }

@@ -2,6 +2,7 @@
  * memory in one mapping. */
 #include "worker/model/model.h"
 
+#include "common/clock.h"
 #include "worker/model/arch.h"
 #include "worker/model/repack.h"
 #include "worker/model/vocab.h"
@@ -148,6 +149,18 @@ static enum err add_layer(struct loading *l, uint32_t index, struct errmsg *why)
     return err;
 }
 
+/* Each id that the tokenizer can give needs a row; rows beyond them are padding. */
+static enum err check_vocabulary(const struct loading *l, struct errmsg *why)
+{
+    uint32_t tokens;
+    enum err err = gguf_array_count(l->g, "tokenizer.ggml.tokens", &tokens, why);
+    if (err == OK && tokens > l->m->vocab_count)
+        err = errmsg_set(why, ERR_PROTO,
+                         "the tokenizer has %u tokens; tensor 'token_embd.weight' has %u rows",
+                         tokens, l->m->vocab_count);
+    return err;
+}
+
 static enum err add_all(struct loading *l, struct errmsg *why)
 {
     struct model *m = l->m;
@@ -159,7 +172,9 @@ static enum err add_all(struct loading *l, struct errmsg *why)
             "tensor 'token_embd.weight' has %llu rows; at most %d tokens are possible",
             (unsigned long long)embed->dims[1], TOKENIZER_VOCAB_MAX);
     m->vocab_count = (uint32_t)embed->dims[1];
-    enum err err = add_matrix(l, "token_embd.weight", m->hidden, m->vocab_count, 0, &m->embed, why);
+    enum err err = check_vocabulary(l, why);
+    if (err == OK)
+        err = add_matrix(l, "token_embd.weight", m->hidden, m->vocab_count, 0, &m->embed, why);
     m->tied = gguf_tensor_find(l->g, "output.weight") == NULL;
     if (err == OK && !m->tied)
         err = add_matrix(l, "output.weight", m->hidden, m->vocab_count, 0, &m->head, why);
@@ -197,7 +212,7 @@ static enum err map_memory(struct loading *l, struct errmsg *why)
     size_t bytes = 2 << 20; /* slack: kernels may prefetch beyond the end */
     for (uint32_t i = 0; i < l->matrix_count; i++) {
         const struct weight *w = l->matrices[i].w;
-        bytes += aligned(weight_bytes(w->type, w->rows, w->cols, w->has_min));
+        bytes += aligned(weight_read_bytes(w));
     }
     for (uint32_t i = 0; i < l->vector_count; i++)
         bytes += aligned(l->vectors[i].t->dims[0] * sizeof(float));
@@ -216,29 +231,42 @@ static enum err map_memory(struct loading *l, struct errmsg *why)
     return OK;
 }
 
-static enum err pack_all(struct loading *l, struct pool *pool, struct errmsg *why)
+static enum err pack_matrices(struct loading *l, struct pool *pool, struct errmsg *why)
 {
-    struct mapping *map = l->m->owned;
-    uint64_t done = 0;
+    enum { PROGRESS_MS = 50 };
+    uint64_t done = 0, shown_ms = 0;
+    for (uint32_t i = 0; i < l->matrix_count; i++) {
+        struct matrix *x = &l->matrices[i];
+        x->w->data = carve(l->m->owned, weight_read_bytes(x->w));
+        enum err err = repack_run(x->t, x->head_dim, x->w, pool, why);
+        if (err != OK) return err;
+        gguf_tensor_forget(l->g, x->t); /* its pages are in the packed weight now */
+        done += x->t->data.len;
+        uint64_t now_ms = clock_now_ns() / 1000000;
+        if (l->options->progress == NULL ||
+            (done < l->total_bytes && now_ms - shown_ms < PROGRESS_MS))
+            continue;
+        l->options->progress(l->options->progress_arg, done, l->total_bytes);
+        shown_ms = now_ms;
+    }
+    return OK;
+}
+
+static enum err pack_all(struct loading *l, struct errmsg *why)
+{
     for (uint32_t i = 0; i < l->vector_count; i++) {
-        float *out = carve(map, l->vectors[i].t->dims[0] * sizeof(float));
+        float *out = carve(l->m->owned, l->vectors[i].t->dims[0] * sizeof(float));
         enum err err = repack_vector(l->vectors[i].t, out, why);
         if (err != OK) return err;
         *l->vectors[i].out = out;
     }
-    for (uint32_t i = 0; i < l->matrix_count; i++) {
-        struct matrix *x = &l->matrices[i];
-        size_t bytes = weight_bytes(x->w->type, x->w->rows, x->w->cols, x->w->has_min);
-        x->w->data = carve(map, bytes);
-        enum err err = repack_run(x->t, x->head_dim, x->w, pool, why);
-        if (err != OK) return err;
-        gguf_tensor_forget(l->g, x->t); /* its pages are in the packed weight now */
-        l->m->weight_bytes += bytes;
-        done += x->t->data.len;
-        if (l->options->progress != NULL)
-            l->options->progress(l->options->progress_arg, done, l->total_bytes);
-    }
-    return OK;
+    uint32_t threads = l->options->threads > 0 ? l->options->threads : 1;
+    struct pool *pool = pool_create(threads, 0);
+    if (pool == NULL)
+        return errmsg_set(why, ERR_NOMEM, "no memory or threads (%u) to pack the weights", threads);
+    enum err err = pack_matrices(l, pool, why);
+    pool_destroy(pool);
+    return err;
 }
 
 /* ---- fingerprint: what decides the numbers, and enough of each tensor's bytes to tell two
@@ -306,19 +334,21 @@ static enum err load_weights(struct loading *l, struct errmsg *why)
     l->used = calloc(gguf_tensor_count(l->g) + 1u, sizeof *l->used);
     l->matrices = calloc((size_t)m->layer_count * MATRICES_A_LAYER + 2, sizeof *l->matrices);
     l->vectors = calloc((size_t)m->layer_count * VECTORS_A_LAYER + 2, sizeof *l->vectors);
-    struct pool *pool = pool_create(l->options->threads > 0 ? l->options->threads : 1, 0);
-    enum err err = l->used != NULL && l->matrices != NULL && l->vectors != NULL && pool != NULL
+    enum err err = l->used != NULL && l->matrices != NULL && l->vectors != NULL
                        ? OK
-                       : errmsg_set(why, ERR_NOMEM, "no memory or threads to load a model");
+                       : errmsg_set(why, ERR_NOMEM, "no memory for the tensor table");
     if (err == OK) err = add_all(l, why);
     if (err == OK) err = make_fingerprint(l, why);
-    if (err == OK) err = map_memory(l, why);
-    if (err == OK) err = pack_all(l, pool, why);
+    for (uint32_t i = 0; err == OK && i < l->matrix_count; i++)
+        m->weight_bytes += weight_read_bytes(l->matrices[i].w);
+    if (err == OK && !l->options->plan_only) {
+        err = map_memory(l, why);
+        if (err == OK) err = pack_all(l, why);
+    }
     if (err == OK) {
         if (m->tied) m->head = m->embed;
         count_read_bytes(m);
     }
-    if (pool != NULL) pool_destroy(pool);
     free(l->used);
     free(l->matrices);
     free(l->vectors);
@@ -352,32 +382,46 @@ static enum err load(struct loading *l, const char *path, struct errmsg *why)
     return l->options->vocab_only ? OK : load_weights(l, why);
 }
 
-enum err model_load(const char *path, const struct model_options *options, struct model **out,
-                    struct errmsg *why)
+/* Takes g. */
+static enum err load_from(struct gguf *g, const char *path, const struct model_options *options,
+                          struct model **out, struct errmsg *why)
 {
-    struct gguf *g;
-    enum err err = gguf_open(path, &g, why);
-    if (err != OK) return err;
     struct model *m = calloc(1, sizeof *m);
     if (m == NULL) {
         gguf_close(g);
-        return errmsg_set(why, ERR_NOMEM, "%s: no memory", path);
+        return errmsg_set(why, ERR_NOMEM, "%.200s: no memory", path);
     }
     m->reference = options->reference;
     buffer_init(&m->tokenizer_asset, TOKENIZER_ASSET_BYTES_MAX);
     buffer_init(&m->chat_template, 1 << 20);
     struct loading l = {.g = g, .m = m, .options = options};
-    err = load(&l, path, why);
+    struct errmsg inner = {""};
+    enum err err = load(&l, path, &inner);
     gguf_close(g);
     if (err != OK) {
-        struct errmsg inner = *why;
-        if (strncmp(inner.text, path, strlen(path)) != 0)
-            (void)errmsg_set(why, err, "%.200s: %.300s", path, inner.text);
+        bool named = strncmp(inner.text, path, strlen(path)) == 0;
         model_destroy(m);
-        return err;
+        return named ? errmsg_set(why, err, "%s", inner.text)
+                     : errmsg_set(why, err, "%.200s: %.300s", path, inner.text);
     }
     *out = m;
     return OK;
+}
+
+enum err model_load(const char *path, const struct model_options *options, struct model **out,
+                    struct errmsg *why)
+{
+    struct gguf *g;
+    enum err err = gguf_open(path, &g, why);
+    return err != OK ? err : load_from(g, path, options, out, why);
+}
+
+enum err model_load_memory(struct span bytes, const struct model_options *options,
+                           struct model **out, struct errmsg *why)
+{
+    struct gguf *g;
+    enum err err = gguf_open_memory(bytes, &g, why);
+    return err != OK ? err : load_from(g, "(memory)", options, out, why);
 }
 
 void model_destroy(struct model *m)

@@ -61,8 +61,10 @@ struct model_options {
     /* Progress, at most some 20 times a second, or NULL. Called on the loading thread. */
     void (*progress)(void *arg, uint64_t done_bytes, uint64_t total_bytes);
     void *progress_arg;
-    bool vocab_only; /* architecture, tokenizer and template; no weights (penstock-model info,
-                        tokenize) */
+    bool vocab_only; /* architecture, tokenizer and template; no weights (penstock-model tokenize)
+                      */
+    bool plan_only;  /* everything is checked but the weights' values, sizes are filled in, nothing
+                        is packed: data pointers stay NULL (penstock-model info) */
 };
 
 /* ERR_UNSUPPORTED names what is not known and changes numerics (architecture, rope type, tensor
@@ -70,6 +72,9 @@ struct model_options {
  * or nothing. */
 enum err model_load(const char *path, const struct model_options *options, struct model **out,
                     struct errmsg *why) MUST_CHECK;
+/* The same over a GGUF file in memory (tests, fuzzing). */
+enum err model_load_memory(struct span bytes, const struct model_options *options,
+                           struct model **out, struct errmsg *why) MUST_CHECK;
 void model_destroy(struct model *m);
 
 /* cos, sin table [context, rope_dim / 2, 2] in float32, computed in double. out: context * rope_dim

@@ -114,7 +114,7 @@ struct job {
     size_t row_bytes;
     float *scratch; /* as_f32: [threads, 16, cols] */
     _Atomic uint32_t next_panel;
-    _Atomic uint64_t bad_row; /* the first row with a scale that is not finite, plus 1 */
+    _Atomic uint64_t bad_row; /* a row with a scale or value that is not finite, plus 1 */
 };
 
 /* Where row `row` of the packed weight lies in the file: pairs (2i, 2i + 1) there are (i, i +
@@ -183,6 +183,18 @@ static void dequantize_row(const struct job *job, const uint8_t *p, uint32_t col
     }
 }
 
+/* An exponent of all ones is Inf or NaN. */
+static bool row_finite(enum weight_type type, const uint8_t *p, uint32_t cols)
+{
+    uint32_t bad = 0;
+    for (uint32_t c = 0; c < cols && type == WEIGHT_F32; c++)
+        bad |= (load_le32(p + (size_t)c * 4) & 0x7F800000) == 0x7F800000;
+    uint16_t mask = type == WEIGHT_F16 ? 0x7C00 : 0x7F80;
+    for (uint32_t c = 0; c < cols && type != WEIGHT_F32; c++)
+        bad |= (load_le16(p + (size_t)c * 2) & mask) == mask;
+    return bad == 0;
+}
+
 static void pack_floats(struct job *job, uint32_t panel, float *scratch)
 {
     struct weight *w = job->w;
@@ -190,9 +202,11 @@ static void pack_floats(struct job *job, uint32_t panel, float *scratch)
     for (uint32_t i = 0; i < PANEL_ROWS && panel * PANEL_ROWS + i < w->rows; i++) {
         const uint8_t *p = row_ptr(job, panel * PANEL_ROWS + i);
         src[i] = p;
-        if (scratch == NULL) continue;
-        dequantize_row(job, p, w->cols, scratch + (size_t)i * w->cols);
-        src[i] = scratch + (size_t)i * w->cols;
+        if (scratch != NULL) {
+            dequantize_row(job, p, w->cols, scratch + (size_t)i * w->cols);
+            src[i] = scratch + (size_t)i * w->cols;
+        }
+        if (!row_finite(w->type, src[i], w->cols)) note_bad(job, panel * PANEL_ROWS + i);
     }
     weight_put_rows(w, panel, src);
 }
@@ -230,8 +244,9 @@ enum err repack_run(const struct gguf_tensor *t, uint32_t head_dim, struct weigh
     if (bad != 0)
         return errmsg_set(
             why, ERR_PROTO,
-            "tensor '%.*s': row %llu holds a scale that is not finite; the file is damaged",
-            SHOW(t->name), (unsigned long long)bad - 1);
+            "tensor '%.*s': row %u holds a %s that is not finite; the file is damaged",
+            SHOW(t->name), source_row(&job, (uint32_t)(bad - 1)),
+            job.kind->block_bytes != 0 ? "scale" : "value");
     return OK;
 }
 

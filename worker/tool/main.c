@@ -12,6 +12,7 @@ static const struct {
     {"tokenize", tool_tokenize, "token ids of texts, JSON lines in and out"},
     {"logits", tool_logits, "logits and greedy continuations of token ids"},
     {"perplexity", tool_perplexity, "mean negative log likelihood of a text's token ids"},
+    {"synth", tool_synth, "a model of a known shape with random weights, for speed tests"},
     {"bench", tool_bench, "prefill and decode speed, next to the memory bandwidth"},
 };
 
