@@ -9,6 +9,7 @@ static const struct {
     int (*run)(int argc, char **argv);
     const char *help;
 } subcommands[] = {
+    {"info", tool_info, "what a model file is, what it needs, whether it is supported"},
     {"tokenize", tool_tokenize, "token ids of texts, JSON lines in and out"},
     {"logits", tool_logits, "logits and greedy continuations of token ids"},
     {"perplexity", tool_perplexity, "mean negative log likelihood of a text's token ids"},
