@@ -57,7 +57,9 @@ static size_t merge_small(const struct tokenizer *t, uint32_t *symbols, size_t c
 /* A long word: a list of symbols in one array, and two queues of rank << 32 | position: the pairs
  * of the beginning, sorted once, and a 4-ary heap of those that merging makes. (One heap of
  * everything costs twice as much: its lower levels miss the cache at each step.) An entry is stale
- * when its position's pair has another rank by now. */
+ * when its position's pair has another rank by now. What a batch of merges of one rank makes waits
+ * until the batch is through: of a megabyte of blanks half is stale by then and never sees the
+ * heap. */
 struct node {
     uint32_t symbol, next, prev; /* UINT32_MAX: none */
     uint32_t rank;               /* of the pair that begins here; RANK_NONE: none, or gone */
@@ -65,8 +67,9 @@ struct node {
 struct long_word {
     const struct tokenizer *t;
     struct node *nodes;
-    uint64_t *sorted, *heap;
-    size_t sorted_count, sorted_at, heap_count;
+    uint64_t *sorted, *heap, *waiting;
+    size_t sorted_count, sorted_at, heap_count, waiting_count, waiting_max;
+    uint32_t batch_rank; /* waiting entries rank higher */
 };
 
 static void heap_push(struct long_word *w, uint64_t key)
@@ -125,7 +128,21 @@ static void pair_update(struct long_word *w, uint32_t at)
     uint32_t rank = pair ? pair->rank : RANK_NONE;
     bool queued = rank == node->rank; /* an entry of this rank and position waits already */
     node->rank = rank;
-    if (pair && !queued) heap_push(w, (uint64_t)rank << 32 | at);
+    if (pair == NULL || queued) return;
+    uint64_t key = (uint64_t)rank << 32 | at;
+    if (rank > w->batch_rank && w->waiting_count < w->waiting_max)
+        w->waiting[w->waiting_count++] = key;
+    else
+        heap_push(w, key);
+}
+
+static void waiting_flush(struct long_word *w)
+{
+    for (size_t i = 0; i < w->waiting_count; i++) {
+        uint64_t key = w->waiting[i];
+        if (w->nodes[(uint32_t)key].rank == (uint32_t)(key >> 32)) heap_push(w, key);
+    }
+    w->waiting_count = 0;
 }
 
 static enum err scratch_reserve(struct merge_scratch *scratch, size_t count, struct long_word *w)
@@ -134,13 +151,15 @@ static enum err scratch_reserve(struct merge_scratch *scratch, size_t count, str
         free(scratch->memory);
         *scratch = (struct merge_scratch){0};
         /* each merge takes one entry and pushes two: at most count more than there were merges */
-        scratch->memory = malloc(count * (sizeof(struct node) + 3 * sizeof(uint64_t)));
+        scratch->memory = malloc(count * (sizeof(struct node) + 4 * sizeof(uint64_t)));
         if (scratch->memory == NULL) return ERR_NOMEM;
         scratch->cap = count;
     }
     w->sorted = scratch->memory;
     w->heap = w->sorted + count; /* 2 * count */
-    w->nodes = (struct node *)(void *)(w->heap + 2 * count);
+    w->waiting = w->heap + 2 * count;
+    w->waiting_max = count;
+    w->nodes = (struct node *)(void *)(w->waiting + count);
     return OK;
 }
 
@@ -184,13 +203,20 @@ enum err merge__run(const struct tokenizer *t, uint32_t *symbols, size_t *count,
     if (err != OK) return err;
     long_word_init(&w, symbols, (uint32_t)*count);
     for (;;) {
-        bool sorted = w.sorted_at < w.sorted_count;
-        if (w.heap_count > 0 && (!sorted || w.heap[0] < w.sorted[w.sorted_at]))
-            merge_entry(&w, heap_pop(&w));
-        else if (sorted)
-            merge_entry(&w, w.sorted[w.sorted_at++]);
+        uint64_t sorted = w.sorted_at < w.sorted_count ? w.sorted[w.sorted_at] : UINT64_MAX;
+        uint64_t made = w.heap_count > 0 ? w.heap[0] : UINT64_MAX;
+        uint64_t key = sorted < made ? sorted : made;
+        if (w.waiting_count > 0 && key >> 32 > w.batch_rank) {
+            waiting_flush(&w);
+            continue;
+        }
+        if (key == UINT64_MAX) break;
+        if (made < sorted)
+            (void)heap_pop(&w);
         else
-            break;
+            w.sorted_at++;
+        w.batch_rank = (uint32_t)(key >> 32);
+        merge_entry(&w, key);
     }
     size_t out = 0;
     for (uint32_t i = 0; i != UINT32_MAX; i = w.nodes[i].next)
