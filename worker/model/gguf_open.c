@@ -88,6 +88,56 @@ static enum err join_tensors(struct gguf *g, struct errmsg *why)
     return OK;
 }
 
+static const struct gguf_value *find_in(const struct gguf_file *f, const char *key)
+{
+    struct span wanted = span_str(key);
+    uint32_t low = 0, high = f->value_count;
+    while (low < high) {
+        uint32_t mid = low + (high - low) / 2;
+        struct span have = f->values[mid].key;
+        size_t n = have.len < wanted.len ? have.len : wanted.len;
+        int order = memcmp(have.ptr, wanted.ptr, n);
+        if (order == 0) order = (have.len > wanted.len) - (have.len < wanted.len);
+        if (order == 0) return &f->values[mid];
+        if (order < 0)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return NULL;
+}
+
+/* An integer of any width as int64; false when it is none, or beyond int64. */
+static bool as_integer(enum gguf_value_type type, const uint8_t *p, int64_t *out)
+{
+    switch (type) {
+    case GGUF_U8:
+    case GGUF_BOOL: *out = p[0]; return true;
+    case GGUF_I8: *out = (int8_t)p[0]; return true;
+    case GGUF_U16: *out = load_le16(p); return true;
+    case GGUF_I16: *out = (int16_t)load_le16(p); return true;
+    case GGUF_U32: *out = load_le32(p); return true;
+    case GGUF_I32: *out = (int32_t)load_le32(p); return true;
+    case GGUF_U64:
+    case GGUF_I64: *out = (int64_t)load_le64(p); return type == GGUF_I64 || *out >= 0;
+    default: return false;
+    }
+}
+
+/* A part that was renamed, or belongs to another model. */
+static enum err check_part(const struct gguf_file *f, uint32_t number, uint32_t parts,
+                           struct errmsg *why)
+{
+    const struct gguf_value *no = find_in(f, "split.no"), *count = find_in(f, "split.count");
+    int64_t have_no = -1, have_count = -1;
+    if (no != NULL) (void)as_integer(no->type, no->data, &have_no);
+    if (count != NULL) (void)as_integer(count->type, count->data, &have_count);
+    if (have_no == number && have_count == parts) return OK;
+    return errmsg_set(why, ERR_PROTO,
+                      "%s: says that it is part %lld of %lld; by its name it is part %u of %u",
+                      f->path, (long long)have_no + 1, (long long)have_count, number + 1, parts);
+}
+
 /* name-00001-of-0000N.gguf: the others lie beside it. */
 static enum err open_parts(struct gguf *g, uint32_t parts, struct errmsg *why)
 {
@@ -105,6 +155,7 @@ static enum err open_parts(struct gguf *g, uint32_t parts, struct errmsg *why)
         struct gguf_file *f = &g->files[g->file_count++];
         enum err err = map_file(f, part, why);
         if (err == OK) err = gguf__read(f, why);
+        if (err == OK) err = check_part(f, i, parts, why);
         if (err != OK) return err;
     }
     return OK;
@@ -226,22 +277,7 @@ void gguf_tensor_forget(const struct gguf *g, const struct gguf_tensor *t)
 
 static const struct gguf_value *find(const struct gguf *g, const char *key)
 {
-    const struct gguf_file *f = &g->files[0];
-    struct span wanted = span_str(key);
-    uint32_t low = 0, high = f->value_count;
-    while (low < high) {
-        uint32_t mid = low + (high - low) / 2;
-        struct span have = f->values[mid].key;
-        size_t n = have.len < wanted.len ? have.len : wanted.len;
-        int order = memcmp(have.ptr, wanted.ptr, n);
-        if (order == 0) order = (have.len > wanted.len) - (have.len < wanted.len);
-        if (order == 0) return &f->values[mid];
-        if (order < 0)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return NULL;
+    return find_in(&g->files[0], key);
 }
 
 static enum err need(const struct gguf *g, const char *key, const struct gguf_value **out,
@@ -263,23 +299,6 @@ static enum err wrong(const struct gguf *g, const char *key, const char *expecte
 bool gguf_has(const struct gguf *g, const char *key)
 {
     return find(g, key) != NULL;
-}
-
-/* An integer of any width as int64; false when it is none, or beyond int64. */
-static bool as_integer(enum gguf_value_type type, const uint8_t *p, int64_t *out)
-{
-    switch (type) {
-    case GGUF_U8:
-    case GGUF_BOOL: *out = p[0]; return true;
-    case GGUF_I8: *out = (int8_t)p[0]; return true;
-    case GGUF_U16: *out = load_le16(p); return true;
-    case GGUF_I16: *out = (int16_t)load_le16(p); return true;
-    case GGUF_U32: *out = load_le32(p); return true;
-    case GGUF_I32: *out = (int32_t)load_le32(p); return true;
-    case GGUF_U64:
-    case GGUF_I64: *out = (int64_t)load_le64(p); return type == GGUF_I64 || *out >= 0;
-    default: return false;
-    }
 }
 
 static bool as_float(enum gguf_value_type type, const uint8_t *p, double *out)
