@@ -147,7 +147,8 @@ static inline void fix_keys(const struct fixture *f, struct gguf_writer *w)
     static char texts[FIX_VOCAB * 2][8];
     uint32_t count = f->tokens > 0 ? f->tokens : FIX_VOCAB - 8;
     for (uint32_t i = 0; i < count; i++) {
-        snprintf(texts[i], sizeof texts[i], "t%u", i);
+        /* t, 1, t1, t2, ... */
+        snprintf(texts[i], sizeof texts[i], "%s%.0u", i == 1 ? "1" : "t", i > 1 ? i - 1 : 0);
         tokens[i] = span_str(texts[i]);
     }
     struct span merge = SPAN_LIT("t 1");
