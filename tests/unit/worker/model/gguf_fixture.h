@@ -144,7 +144,7 @@ static inline void fix_keys(const struct fixture *f, struct gguf_writer *w)
     snprintf(key, sizeof key, "%s.attention.layer_norm_rms_epsilon", arch);
     gguf_writer_f32(w, key, 1e-5f);
     struct span tokens[FIX_VOCAB * 2];
-    static char texts[FIX_VOCAB * 2][8];
+    static char texts[FIX_VOCAB * 2][16];
     uint32_t count = f->tokens > 0 ? f->tokens : FIX_VOCAB - 8;
     for (uint32_t i = 0; i < count; i++) {
         /* t, 1, t1, t2, ... */
