@@ -16,6 +16,8 @@ struct mailbox {
     struct buffer *buffers;
     int engine_fd, link_fd;
     _Atomic bool engine_sleeps;
+    _Atomic uint32_t bell; /* counts commands */
+    uint32_t bell_seen;    /* the engine thread's */
     _Atomic int order; /* enum command_kind from outside, 0: none; beside the ring, which has one
                           producer */
 };
@@ -69,10 +71,10 @@ static void signal_fd(int fd)
 bool mailbox_send_command(struct mailbox *m, const struct command *command)
 {
     if (!ring_push(m->commands, command)) return false;
-    /* pairs with the fence in mailbox_wait_command: either it sees the command or we see that it
-     * sleeps */
-    atomic_thread_fence(memory_order_seq_cst);
-    if (atomic_load_explicit(&m->engine_sleeps, memory_order_relaxed)) signal_fd(m->engine_fd);
+    /* with mailbox_wait_command, all in one order: either it sees that the bell rang, or we see
+     * that it sleeps */
+    atomic_fetch_add(&m->bell, 1);
+    if (atomic_load(&m->engine_sleeps)) signal_fd(m->engine_fd);
     return true;
 }
 
@@ -138,14 +140,15 @@ void mailbox_wake_link(struct mailbox *m)
 
 void mailbox_wait_command(struct mailbox *m, int timeout_ms)
 {
-    atomic_store_explicit(&m->engine_sleeps, true, memory_order_relaxed);
-    atomic_thread_fence(memory_order_seq_cst);
-    if (ring_count(m->commands) == 0 && atomic_load(&m->order) == 0) {
+    atomic_store(&m->engine_sleeps, true);
+    uint32_t bell = atomic_load(&m->bell);
+    if (bell == m->bell_seen && atomic_load(&m->order) == 0) {
         struct pollfd p = {m->engine_fd, POLLIN, 0};
         if (poll(&p, 1, timeout_ms) > 0) {
             uint64_t count;
             (void)!read(m->engine_fd, &count, sizeof count);
         }
     }
-    atomic_store_explicit(&m->engine_sleeps, false, memory_order_relaxed);
+    m->bell_seen = bell;
+    atomic_store(&m->engine_sleeps, false);
 }
