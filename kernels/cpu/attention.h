@@ -11,6 +11,8 @@ void attention_merge_plain(const struct op_attention *op, uint32_t ith, uint32_t
 void attention_merge_avx2(const struct op_attention *op, uint32_t ith, uint32_t nth);
 void attention_merge_avx512(const struct op_attention *op, uint32_t ith, uint32_t nth);
 bool attention_needs_merge_plain(const struct op_attention *op);
+bool attention_needs_merge_avx2(const struct op_attention *op);
+bool attention_needs_merge_avx512(const struct op_attention *op);
 
 /* The first position that a query at `position` sees. */
 static inline uint32_t attention_begin(const struct op_attention *op, uint32_t position)

@@ -12,13 +12,13 @@
 
 #define TABLE(isa_, suffix)                                                                        \
     {                                                                                              \
-        .isa = isa_, .embed = embed_plain, .norm = norm_plain, .linear = linear_##suffix,          \
-        .quantize = quantize_##suffix, .rope_store = rope_store_plain,                             \
-        .attention = attention_plain, .attention_merge = attention_merge_plain,                    \
-        .attention_needs_merge = attention_needs_merge_plain, .head = head_##suffix,               \
-        .copy_blocks = copy_blocks_plain, .row_max = row_max_plain,                                \
-        .row_exp_sum = row_exp_sum_plain, .row_gumbel_argmax = row_gumbel_argmax_plain,            \
-        .row_above = row_above_plain,                                                              \
+        .isa = isa_, .embed = embed_plain, .norm = norm_##suffix, .linear = linear_##suffix,       \
+        .quantize = quantize_##suffix, .rope_store = rope_store_##suffix,                          \
+        .attention = attention_##suffix, .attention_merge = attention_merge_##suffix,              \
+        .attention_needs_merge = attention_needs_merge_##suffix, .head = head_##suffix,            \
+        .copy_blocks = copy_blocks_plain, .row_max = row_max_##suffix,                             \
+        .row_exp_sum = row_exp_sum_##suffix, .row_gumbel_argmax = row_gumbel_argmax_##suffix,      \
+        .row_above = row_above_##suffix,                                                           \
     }
 
 static const struct cpu_ops table[ISA_COUNT_] = {
