@@ -1,6 +1,6 @@
 #include "worker/tool/runner.h"
 
-#include "kernels/isa.h"
+#include "kernels/cpu/cpu_ops.h"
 
 #include <sched.h>
 #include <stdlib.h>
@@ -119,10 +119,10 @@ enum err runner_run(struct runner *r, const float **logits)
     return err;
 }
 
-uint32_t runner_argmax(const float *logits, uint32_t n)
+uint32_t runner_argmax(const struct runner *r, const float *logits)
 {
+    float max;
     uint32_t best = 0;
-    for (uint32_t i = 1; i < n; i++)
-        if (logits[i] > logits[best]) best = i;
+    (void)backend_cpu_ops(r->backend)->row_max(logits, r->model->vocab_count, &max, &best);
     return best;
 }

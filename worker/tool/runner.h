@@ -45,7 +45,7 @@ void runner_add(struct runner *r, uint32_t sequence, const uint32_t *ids, uint32
                 bool want_all, bool want_last);
 /* Computes what was added; logits of the wanted rows, in order, borrowed until the next run. */
 enum err runner_run(struct runner *r, const float **logits) MUST_CHECK;
-uint32_t runner_argmax(const float *logits, uint32_t n);
+uint32_t runner_argmax(const struct runner *r, const float *logits);
 uint32_t runner_cores(void);
 
 #endif

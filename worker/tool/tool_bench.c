@@ -130,8 +130,7 @@ static enum err decode_round(struct bench *b, uint32_t streams, double *step_sec
             runner_add(r, s, &token[s], 1, false, true);
         err = runner_run(r, &logits);
         for (uint32_t s = 0; s < streams && err == OK; s++)
-            token[s] =
-                runner_argmax(logits + (size_t)s * r->model->vocab_count, r->model->vocab_count);
+            token[s] = runner_argmax(r, logits + (size_t)s * r->model->vocab_count);
     }
     *step_seconds = (double)(clock_now_ns() - start) / 1e9 / b->decode;
     return err;

@@ -116,7 +116,7 @@ static enum err answer(struct runner *r, const struct question *q, struct buffer
     }
     buffer_add_str(out, ", \"greedy\": [");
     for (uint32_t i = 0; i < q->greedy; i++) {
-        uint32_t id = runner_argmax(logits, vocab);
+        uint32_t id = runner_argmax(r, logits);
         buffer_printf(out, "%s%u", i ? ", " : "", id);
         if (i + 1 < q->greedy && (err = feed(r, &id, 1, &logits)) != OK) return err;
     }
