@@ -11,6 +11,7 @@ static const struct {
 } subcommands[] = {
     {"info", tool_info, "what a model file is, what it needs, whether it is supported"},
     {"tokenize", tool_tokenize, "token ids of texts, JSON lines in and out"},
+    {"render", tool_render, "a chat template over conversations, JSON lines in and out"},
     {"logits", tool_logits, "logits and greedy continuations of token ids"},
     {"perplexity", tool_perplexity, "mean negative log likelihood of a text's token ids"},
     {"synth", tool_synth, "a model of a known shape with random weights, for speed tests"},
