@@ -23,7 +23,7 @@ void jrun_emit_real(struct jrun *r, double d)
     do
         snprintf(digits, sizeof digits, "%.*e", precision - 1, d);
     while (precision++ < 17 && strtod(digits, NULL) != d);
-    int exponent = atoi(strchr(digits, 'e') + 1), count = precision - 1;
+    int exponent = (int)strtol(strchr(digits, 'e') + 1, NULL, 10), count = precision - 1;
     if (exponent >= 16 || exponent < -4) {
         snprintf(text, sizeof text, "%.*s%s%02d", (int)(strchr(digits, 'e') - digits), digits,
                  exponent < 0 ? "e-" : "e+", abs(exponent));
