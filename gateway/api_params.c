@@ -319,6 +319,21 @@ static enum err parse_ignore_eos(struct request *r, const char *name, const stru
     return get_bool(v, name, &r->params.ignore_eos, error);
 }
 
+static enum err parse_skip_special(struct request *r, const char *name, const struct json *v,
+                                   struct api_error *error)
+{
+    bool skip = true;
+    enum err err = get_bool(v, name, &skip, error);
+    r->params.keep_special_tokens = !skip;
+    return err;
+}
+
+static enum err parse_continue_final(struct request *r, const char *name, const struct json *v,
+                                     struct api_error *error)
+{
+    return get_bool(v, name, &r->params.continue_final_message, error);
+}
+
 static enum err parse_echo(struct request *r, const char *name, const struct json *v,
                            struct api_error *error)
 {
@@ -456,6 +471,8 @@ static const struct {
     {"stop", BOTH, parse_stop},
     {"stop_token_ids", BOTH, parse_stop_ids},
     {"ignore_eos", BOTH, parse_ignore_eos},
+    {"skip_special_tokens", BOTH, parse_skip_special},
+    {"continue_final_message", CHAT, parse_continue_final},
     {"logit_bias", BOTH, parse_logit_bias},
     {"logprobs", BOTH, parse_logprobs},
     {"top_logprobs", CHAT, parse_top_logprobs},
@@ -523,7 +540,15 @@ enum err api_params_parse(struct request *r, struct api_error *error)
     if (r->params.max_tokens > 0 && r->params.min_tokens > r->params.max_tokens)
         return api_error_set(error, 400, "invalid_value", "min_tokens",
                              "'min_tokens' must not be above 'max_tokens'.");
-    if (r->params.echo && (r->params.want_logprobs))
+    if (r->params.continue_final_message && r->params.add_generation_prompt) {
+        const struct json *given = json_get(r->json, "add_generation_prompt");
+        if (given != NULL && json_kind(given) == JSON_K_BOOL)
+            return api_error_set(error, 400, "invalid_value", "continue_final_message",
+                                 "'continue_final_message' and 'add_generation_prompt' exclude "
+                                 "each other.");
+        r->params.add_generation_prompt = false;
+    }
+    if (r->params.echo && r->params.want_logprobs)
         return api_error_set(error, 400, "unsupported_value", "echo",
                              "'echo' together with 'logprobs' is not supported.");
     return OK;

@@ -224,6 +224,38 @@ static enum err encode(struct request *r, const struct served_model *m, struct s
     return err == OK && out->ids != NULL ? OK : out_of_memory(error);
 }
 
+/* Cuts what the template wrote behind the last message, so that the model goes on inside it. */
+static enum err cut_after_final(const struct request *r, struct rendered *out,
+                                struct api_error *error)
+{
+    const struct json *messages = json_get(r->json, "messages");
+    const struct json *last = json_at(messages, json_count(messages) - 1);
+    const struct json *content = json_get(last, "content");
+    if (!is_string(content) || !is_string(json_get(last, "role")) ||
+        !span_eq_str(json_as_string(json_get(last, "role")), "assistant"))
+        return api_error_set(error, 400, "invalid_value", "continue_final_message",
+                             "'continue_final_message' needs a last message of role 'assistant' "
+                             "with a string for its content.");
+    struct span want = json_as_string(content), text = buffer_view(&out->text);
+    while (want.len > 0 && strchr(" \t\r\n", want.ptr[want.len - 1]) != NULL)
+        want.len--; /* templates trim */
+    while (want.len > 0 && strchr(" \t\r\n", want.ptr[0]) != NULL)
+        want = span_from(want, 1);
+    size_t at = text.len + 1;
+    while (at-- > 0)
+        if (text.len - at >= want.len && memcmp(text.ptr + at, want.ptr, want.len) == 0) break;
+    if (want.len == 0 || at == SIZE_MAX)
+        return api_error_set(error, 400, "invalid_value", "continue_final_message",
+                             "The chat template does not show the last message as it is: it cannot "
+                             "be continued.");
+    out->text.len = at + want.len;
+    while (out->trusted_count > 0 && out->trusted[out->trusted_count - 1].start >= out->text.len)
+        out->trusted_count--;
+    if (out->trusted_count > 0 && out->trusted[out->trusted_count - 1].end > out->text.len)
+        out->trusted[out->trusted_count - 1].end = out->text.len;
+    return OK;
+}
+
 static enum err render_chat(struct request *r, const struct served_model *m, struct prompt *out,
                             struct api_error *error)
 {
@@ -248,6 +280,7 @@ static enum err render_chat(struct request *r, const struct served_model *m, str
                 api_error_set(error, 400, "invalid_value", "messages",
                               "The model's chat template refuses these messages: %.400s", why.text);
     }
+    if (err == OK && r->params.continue_final_message) err = cut_after_final(r, &rendered, error);
     if (err == OK) /* the template writes BOS itself where the model wants one */
         err = encode(r, m, buffer_view(&rendered.text), TOKENIZE_TRUSTED, rendered.trusted,
                      rendered.trusted_count, false, out, error);

@@ -5,87 +5,21 @@
 enum { POISON_DEATHS = 2, RETRY_AFTER_MAX_S = 60, CLOSED_MS = 50 };
 #define UNACCEPTED_NS UINT64_C(2000000000)
 
-/* ---- the queue ---- */
-
-static uint64_t prompt_tokens(const struct unit *u)
-{
-    return u->request->prompts[u->prompt].count;
-}
-
-static void count_in(struct dispatch *d, const struct unit *u)
-{
-    d->queued_units++;
-    d->queued_tokens += prompt_tokens(u);
-    d->queued_bytes += u->request->body_bytes;
-}
-
-static void push_back(struct dispatch *d, struct unit *u)
-{
-    u->next = NULL;
-    u->prev = d->tail;
-    if (d->tail != NULL)
-        d->tail->next = u;
-    else
-        d->head = u;
-    d->tail = u;
-    count_in(d, u);
-}
-
-static void push_front(struct dispatch *d, struct unit *u)
-{
-    u->prev = NULL;
-    u->next = d->head;
-    if (d->head != NULL)
-        d->head->prev = u;
-    else
-        d->tail = u;
-    d->head = u;
-    count_in(d, u);
-}
-
-static void take_out(struct dispatch *d, struct unit *u)
-{
-    if (u->prev != NULL)
-        u->prev->next = u->next;
-    else
-        d->head = u->next;
-    if (u->next != NULL)
-        u->next->prev = u->prev;
-    else
-        d->tail = u->prev;
-    u->prev = u->next = NULL;
-    d->queued_units--;
-    d->queued_tokens -= prompt_tokens(u);
-    d->queued_bytes -= u->request->body_bytes;
-}
-
-static bool is_queued(const struct dispatch *d, const struct unit *u)
-{
-    return u->worker == NULL && (u->prev != NULL || u->next != NULL || d->head == u);
-}
-
 /* From the rate at which units ended lately: how long until there is room. */
 static uint32_t retry_after_s(const struct dispatch *d)
 {
     double rate = d->completions_per_s > 0.1 ? d->completions_per_s : 0.1;
-    double s = d->queued_units / rate / 4; /* room comes before all of the queue is gone */
+    double s = d->queue.units / rate / 4; /* room comes before all of the queue is gone */
     return s < 1 ? 1 : s > RETRY_AFTER_MAX_S ? RETRY_AFTER_MAX_S : (uint32_t)s;
 }
 
 enum err dispatch_enqueue(struct dispatch *d, struct request *r, uint64_t now_ns,
                           struct api_error *error)
 {
-    uint64_t tokens = 0;
-    for (uint32_t i = 0; i < r->prompt_count; i++)
-        tokens += r->prompts[i].count;
-    /* an empty queue takes any request that was let in */
-    if (d->queued_units > 0 &&
-        (d->queued_units + r->prompt_count > d->limits.queue_units_max ||
-         d->queued_tokens + tokens > d->limits.queue_tokens_max ||
-         d->queued_bytes + r->body_bytes * r->prompt_count > d->limits.queue_bytes_max)) {
+    if (!queue_admits(&d->queue, &d->limits, r)) {
         (void)api_error_set(error, 429, "rate_limit_exceeded", NULL,
                             "The server is busy: %u requests wait already. Please try again later.",
-                            d->queued_units);
+                            d->queue.units);
         error->retry_after_s = retry_after_s(d);
         error->should_retry = 1;
         return ERR_FULL;
@@ -101,47 +35,47 @@ enum err dispatch_enqueue(struct dispatch *d, struct request *r, uint64_t now_ns
             return ERR_FULL;
         }
         u->queued_ns = now_ns;
-        push_back(d, u);
+        queue_push_back(&d->queue, u);
     }
     return OK;
 }
 
 /* ---- the batcher ---- */
 
-/* In order, for every model by itself: a unit that finds no room holds back those of its model
- * behind it, unless they are resumed ones, and nobody else's. */
-void dispatch_run(struct dispatch *d, uint64_t now_ns, uint64_t random)
+/* Gives what waits in one line, in order. A unit that finds no room now holds back those behind it;
+ * one that no worker here could ever take (the roomy one died) holds back nobody. */
+static void run_line(struct dispatch *d, struct queue_line *line, uint64_t now_ns, uint64_t random)
 {
-    const struct served_model *stuck[8];
-    uint32_t stuck_count = 0;
-    for (struct unit *u = d->head, *next; u != NULL; u = next) {
+    for (struct unit *u = line->head, *next; u != NULL; u = next) {
         next = u->next;
-        bool skip = false;
-        for (uint32_t i = 0; i < stuck_count; i++)
-            skip = skip || stuck[i] == u->request->model;
-        if (skip) continue;
         struct route route = router_pick(&d->fleet, u, now_ns, random++);
-        if (route.worker == NULL) {
-            if (stuck_count == ARRAY_LEN(stuck)) return;
-            stuck[stuck_count++] = u->request->model;
-            continue;
-        }
-        take_out(d, u);
-        fleet_charge(route.worker, u, route.cached_tokens);
+        if (route.worker == NULL && route.possible) return;
+        if (route.worker == NULL) continue;
+        queue_take(&d->queue, u);
+        fleet_charge(&d->fleet, route.worker, u, route.cached_tokens);
         router_remember(route.worker, &u->request->prompts[u->prompt]);
         u->accepted = u->started = false;
         u->sent_ns = now_ns;
+        if (u->first_sent_ns == 0) u->first_sent_ns = now_ns;
         d->counts.dispatched++;
         d->actions.send(d->actions.arg, route.worker, u);
     }
 }
 
+void dispatch_run(struct dispatch *d, uint64_t now_ns, uint64_t random)
+{
+    for (uint32_t i = 0; i < d->queue.line_count; i++)
+        run_line(d, &d->queue.lines[i], now_ns, random + i);
+}
+
 /* ---- what becomes of a unit ---- */
 
-static struct unit *find_unit(struct dispatch *d, struct worker *w, uint64_t id, uint32_t attempt)
+/* NULL and not counted: what was cancelled or cut, whose last frames were on the way. */
+static struct unit *find_unit(struct dispatch *d, const struct worker *w, uint64_t id,
+                              uint32_t attempt)
 {
-    for (struct unit *u = w->units; u != NULL; u = u->next)
-        if (u->id == id && u->attempt == attempt) return u;
+    struct unit *u = fleet_find_unit(&d->fleet, id);
+    if (u == NULL || (u->worker == w && u->attempt == attempt)) return u;
     d->counts.stale++;
     return NULL;
 }
@@ -176,19 +110,21 @@ static void requeue(struct dispatch *d, struct unit *u, uint64_t now_ns)
         more->attempt = u->attempt + 1;
         more->deaths = u->deaths;
         more->queued_ns = now_ns;
-        push_front(d, more);
+        queue_push_front(&d->queue, more);
     }
     if (any_tokens && count > 1) count = 1;
     memcpy(u->choices, open, count * sizeof *open);
     u->choice_count = u->open_choices = count;
     u->attempt++;
+    u->cut = false;
     u->queued_ns = now_ns;
-    push_front(d, u);
+    queue_push_front(&d->queue, u);
 }
 
 static void unit_over(struct dispatch *d, struct unit *u, uint64_t now_ns)
 {
-    fleet_discharge(u->worker, u);
+    if (u->cut) d->actions.cancel(d->actions.arg, u->worker, u->id, u->attempt);
+    fleet_discharge(&d->fleet, u);
     double gap_s = (double)(now_ns - d->last_completion_ns) / 1e9;
     if (d->last_completion_ns != 0 && gap_s > 0) {
         double weight = gap_s < 1 ? gap_s : 1; /* about a second's memory */
@@ -209,7 +145,7 @@ void dispatch_on_rejected(struct dispatch *d, struct worker *w, uint64_t id, uin
     struct unit *u = find_unit(d, w, id, attempt);
     if (u == NULL) return;
     struct request *r = u->request;
-    fleet_discharge(w, u);
+    fleet_discharge(&d->fleet, u);
     if (too_long || bad) {
         struct api_error e;
         if (too_long)
@@ -240,25 +176,25 @@ static void on_gap(struct dispatch *d, struct worker *w, struct unit *u, uint64_
 {
     d->counts.gaps++;
     d->actions.cancel(d->actions.arg, w, u->id, u->attempt);
-    fleet_discharge(w, u);
+    fleet_discharge(&d->fleet, u);
     requeue(d, u, now_ns);
 }
 
-static void choice_over(struct dispatch *d, struct worker *w, struct unit *u, uint64_t now_ns)
+static void choice_over(struct dispatch *d, struct unit *u, const struct choice *c, uint64_t now_ns)
 {
     u->request->choices_open--;
-    fleet_choice_over(w, u);
+    fleet_choice_over(&d->fleet, u, c);
     if (u->open_choices == 0) unit_over(d, u, now_ns);
 }
 
-static void on_failed_choice(struct dispatch *d, struct worker *w, struct unit *u,
-                             const struct token_event *e, uint64_t now_ns)
+static void on_failed_choice(struct dispatch *d, struct unit *u, const struct token_event *e,
+                             uint64_t now_ns)
 {
     struct request *r = u->request;
     if (e->cancelled &&
         e->error ==
             NULL) { /* we did not cancel it, or it would not be here: the worker gave it up */
-        fleet_discharge(w, u);
+        fleet_discharge(&d->fleet, u);
         requeue(d, u, now_ns);
         return;
     }
@@ -280,7 +216,7 @@ void dispatch_on_tokens(struct dispatch *d, struct worker *w, const struct token
     struct request *r = u->request;
     u->accepted = true;
     if (!u->started) {
-        fleet_started(w, u);
+        fleet_started(u);
         if (r->first_token_ns == 0) r->first_token_ns = now_ns;
     }
     if (c->id_count == 0 && e->id_count > 0) c->cached_tokens = e->cached_tokens;
@@ -299,18 +235,17 @@ void dispatch_on_tokens(struct dispatch *d, struct worker *w, const struct token
             return;
         }
         if (step != STREAM_ENDED) continue;
-        /* a stop string: the worker need not go on with this choice; it is cancelled when its
-         * siblings are over too */
+        /* a stop string: the worker need not go on with this choice; it is told so once the unit's
+         * other choices are over too */
         r->last_token_ns = now_ns;
-        if (e->finish == FINISH_RUNNING && u->open_choices == 1)
-            d->actions.cancel(d->actions.arg, w, u->id, u->attempt);
-        choice_over(d, w, u, now_ns);
+        u->cut = u->cut || e->finish == FINISH_RUNNING;
+        choice_over(d, u, c, now_ns);
         d->actions.changed(d->actions.arg, r);
         return;
     }
     r->last_token_ns = now_ns;
     if (e->finish == FINISH_FAILED) {
-        on_failed_choice(d, w, u, e, now_ns);
+        on_failed_choice(d, u, e, now_ns);
         return;
     }
     if (e->finish != FINISH_RUNNING) {
@@ -320,7 +255,7 @@ void dispatch_on_tokens(struct dispatch *d, struct worker *w, const struct token
             return;
         }
         stream_finish(c, e->finish);
-        choice_over(d, w, u, now_ns);
+        choice_over(d, u, c, now_ns);
     }
     d->actions.changed(d->actions.arg, r);
 }
@@ -330,7 +265,7 @@ void dispatch_drop_worker(struct dispatch *d, struct worker *w, bool died, uint6
     if (died) d->counts.deaths++;
     while (w->units != NULL) {
         struct unit *u = w->units;
-        fleet_discharge(w, u);
+        fleet_discharge(&d->fleet, u);
         u->deaths += died;
         if (u->deaths < POISON_DEATHS) {
             requeue(d, u, now_ns);
@@ -351,10 +286,10 @@ void dispatch_abandon(struct dispatch *d, struct request *r)
 {
     for (uint32_t i = 0; i < r->unit_count; i++) {
         struct unit *u = r->unit_list[i];
-        if (is_queued(d, u)) take_out(d, u);
+        if (u->queued) queue_take(&d->queue, u);
         if (u->worker == NULL) continue;
         d->actions.cancel(d->actions.arg, u->worker, u->id, u->attempt);
-        fleet_discharge(u->worker, u);
+        fleet_discharge(&d->fleet, u);
     }
 }
 
@@ -387,12 +322,6 @@ uint32_t dispatch_good_workers(const struct dispatch *d, const struct served_mod
 
 void dispatch_check(const struct dispatch *d)
 {
-    uint32_t n = 0;
-    uint64_t tokens = 0;
-    for (const struct unit *u = d->head; u != NULL; u = u->next, n++) {
-        CHECK(u->worker == NULL && (u->next == NULL ? d->tail == u : u->next->prev == u));
-        tokens += prompt_tokens(u);
-    }
-    CHECK(n == d->queued_units && tokens == d->queued_tokens);
+    queue_check(&d->queue);
     fleet_check(&d->fleet);
 }

@@ -1,20 +1,15 @@
-/* dispatch.h - the queue, the batcher and what happens when workers fail: which unit goes where and
+/* dispatch.h - the batcher, and what happens when workers fail: which unit goes where and
  * when. A core: events and `now` go in, actions come out through struct dispatch_actions (the shell
  * sends bytes, the simulator counts). Loop thread. Requests wait here, not in workers: bound late,
  * they lose nothing when a worker dies. A unit whose worker died goes back to the queue's head with
  * its tokens and resumes at the exact next one; one that was with two workers when they died is
- * poison. Bounds: struct dispatch_limits; over them a request is refused with 429. */
+ * poison. Bounds: struct queue_limits; over them a request is refused with 429. */
 #ifndef PENSTOCK_GATEWAY_DISPATCH_H
 #define PENSTOCK_GATEWAY_DISPATCH_H
 
 #include "gateway/fleet.h"
+#include "gateway/queue.h"
 #include "gateway/stream.h"
-
-struct dispatch_limits {
-    uint32_t queue_units_max;
-    uint64_t queue_tokens_max; /* prompt tokens that wait */
-    uint64_t queue_bytes_max;  /* bodies of requests that wait */
-};
 
 struct dispatch_actions {
     void *arg;
@@ -26,16 +21,15 @@ struct dispatch_actions {
 };
 
 struct dispatch_counts {
-    uint64_t stale, gaps, retries, deaths, quarantined, dispatched;
+    uint64_t stale; /* of another attempt, or from a worker that does not have the unit */
+    uint64_t gaps, retries, deaths, quarantined, dispatched;
 };
 
 struct dispatch {
     struct fleet fleet;
-    struct dispatch_limits limits;
+    struct queue queue;
+    struct queue_limits limits;
     struct dispatch_actions actions;
-    struct unit *head, *tail; /* first come, first served */
-    uint32_t queued_units;
-    uint64_t queued_tokens, queued_bytes;
     double completions_per_s; /* smoothed, for Retry-After */
     uint64_t last_completion_ns;
     struct dispatch_counts counts;

@@ -9,7 +9,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-enum { TICK_MS = 100, SCRATCH_BYTES_MAX = 64 << 20 };
+enum { TICK_MS = 100, LAST_WORDS_MS = 500, SCRATCH_BYTES_MAX = 64 << 20 };
 
 /* ---- metrics ---- */
 
@@ -99,7 +99,7 @@ static void update_metrics(struct loop *l, uint64_t now_ns)
                  served_model_ready(w->model) && w->model->broken[0] == '\0';
     }
     show(m->workers, &l->shown.workers, ready);
-    show(m->queue_depth, &l->shown.queue_depth, l->dispatch.queued_units);
+    show(m->queue_depth, &l->shown.queue_depth, l->dispatch.queue.units);
     show(m->running, &l->shown.running, l->request_count);
     show(m->connections, &l->shown.connections, http_server_connections(l->http));
     const struct dispatch_counts *c = &l->dispatch.counts;
@@ -114,11 +114,16 @@ static void update_metrics(struct loop *l, uint64_t now_ns)
 void loop__dispatch(struct loop *l)
 {
     uint64_t random;
-    if (l->dispatch.head != NULL) {
+    if (l->dispatch.queue.units > 0) {
         clock_random(&random, sizeof random);
         dispatch_run(&l->dispatch, clock_now_ns(), random);
     }
     loop__flush_submits(l);
+}
+
+void loop__again(struct loop *l)
+{
+    event_active(l->again_event, EV_TIMEOUT, 0);
 }
 
 static void on_transport(evutil_socket_t fd, short what, void *arg)
@@ -148,8 +153,14 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
     loop__dispatch(l);
     loop__workers_pump(l); /* the transport's fd is edge-triggered */
     update_metrics(l, now_ns);
-    if (l->draining && (l->request_count == 0 || now_ns >= l->drain_deadline_ns))
+    if (!l->draining) return;
+    if (l->request_count == 0 || (l->ending && now_ns >= l->drain_deadline_ns)) {
         (void)event_base_loopbreak(l->base);
+    } else if (now_ns >= l->drain_deadline_ns) {
+        loop__end_all(l);
+        l->ending = true;
+        l->drain_deadline_ns = now_ns + LAST_WORDS_MS * NS_PER_MS;
+    }
 }
 
 static void on_stop(evutil_socket_t fd, short what, void *arg)
@@ -225,7 +236,7 @@ enum err loop_create(const struct loop_settings *settings, struct loop **out, st
         clock_random(&l->incarnation, sizeof l->incarnation);
     buffer_init(&l->frame, FRAME_BYTES_MAX);
     buffer_init(&l->scratch, SCRATCH_BYTES_MAX);
-    l->dispatch.limits = settings->dispatch;
+    l->dispatch.limits = settings->queue;
     l->dispatch.actions =
         (struct dispatch_actions){l, loop__send, loop__cancel, loop__changed, loop__failed};
     enum err err = open_all(l, why);

@@ -25,9 +25,10 @@ struct loop_metrics {                        /* shared by all loops: plain atomi
 
 struct loop_settings {
     const char *http_address, *workers_address; /* of this loop */
+    const char *cors_origin;                    /* "": no cross-origin headers */
     bool reuse_port;
     struct http_limits http;
-    struct dispatch_limits dispatch;
+    struct queue_limits queue;
     uint32_t request_timeout_ms, drain_timeout_ms;
     uint32_t ports[LOOPS_MAX], port_count; /* worker ports of the other loops, for Welcome */
     struct loop_metrics *metrics;
@@ -56,7 +57,7 @@ struct loop {
     uint32_t pending_count;
     struct loop_gauges shown;
     struct dispatch_counts counted; /* what of dispatch's counts the metrics have */
-    bool draining;
+    bool draining, ending;          /* ending: all is told, and goes out */
     uint64_t drain_deadline_ns;
 };
 
@@ -75,6 +76,7 @@ extern const struct http_handlers loop_http_handlers; /* arg is filled with the 
 void loop__on_prepared(struct loop *l, struct request *r);
 void loop__changed(void *arg, struct request *r);
 void loop__failed(void *arg, struct request *r, const struct api_error *e);
+void loop__end_all(struct loop *l); /* the drain's time is up: what still runs is told so */
 void loop__request_tick(struct loop *l, uint64_t now_ns);
 /* workers.c */
 void loop__workers_pump(struct loop *l);
@@ -82,11 +84,13 @@ void loop__send(void *arg, struct worker *w, struct unit *u);
 void loop__cancel(void *arg, struct worker *w, uint64_t id, uint32_t attempt);
 void loop__flush_submits(struct loop *l);
 void loop__worker_tick(struct loop *l, uint64_t now_ns);
+void loop__again(struct loop *l); /* dispatches once this turn's callbacks are over */
 /* Runs dispatch and sends: after anything that made room or work. */
 void loop__dispatch(struct loop *l);
 /* routes.c */
 void loop__route(struct loop *l, struct http_exchange *x);
 void loop__reply_error(struct http_exchange *x, const struct api_error *e);
-void loop__start_request(struct loop *l, struct http_exchange *x, enum endpoint endpoint);
+void loop__start_request(struct loop *l, struct http_exchange *x, enum endpoint endpoint,
+                         const char *request_id);
 
 #endif

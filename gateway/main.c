@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 struct settings {
-    const char *http, *admin, *workers;
+    const char *http, *admin, *workers, *cors_origin;
     uint32_t threads, queue_requests, queue_tokens, connections, request_timeout_ms,
         drain_timeout_ms, log_level;
     uint64_t queue_bytes, body_bytes;
@@ -53,6 +53,8 @@ static enum config_result read_settings(struct settings *s, int argc, char **arg
          "Longest request body; longer ones get 413."},
         {"max-connections", CONFIG_U32, &s->connections, "16384", 1, 1 << 20, NULL, "",
          "Client connections of a loop; further ones wait in the kernel."},
+        {"cors-origin", CONFIG_STRING, &s->cors_origin, "", 0, 0, NULL, "",
+         "Web origins that browsers may call from, separated by commas; * for any; empty: none."},
         {"request-timeout-ms", CONFIG_U32, &s->request_timeout_ms, "600000", 0, 86400000, NULL,
          "ms", "Longest life of a request; 0: without end."},
         {"drain-timeout-ms", CONFIG_U32, &s->drain_timeout_ms, "30000", 0, 3600000, NULL, "ms",
@@ -91,9 +93,10 @@ static enum err make_loops(struct gateway *g, struct errmsg *why)
 {
     const struct settings *s = &g->set;
     struct loop_settings set = {.http_address = s->http,
+                                .cors_origin = s->cors_origin,
                                 .reuse_port = s->threads > 1,
                                 .http = http_limits_default,
-                                .dispatch = {s->queue_requests, s->queue_tokens, s->queue_bytes},
+                                .queue = {s->queue_requests, s->queue_tokens, s->queue_bytes},
                                 .request_timeout_ms = s->request_timeout_ms,
                                 .drain_timeout_ms = s->drain_timeout_ms,
                                 .metrics = &g->metrics};

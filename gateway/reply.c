@@ -82,7 +82,7 @@ static void write_completion_logprobs(const struct request *r, const struct choi
     }
     buffer_add_str(out, "],\"text_offset\":[");
     for (uint32_t i = from; i < to; i++)
-        buffer_printf(out, "%s%zu", i > from ? "," : "", i > 0 ? c->logprobs[i - 1].end : 0);
+        buffer_printf(out, "%s%u", i > from ? "," : "", i > 0 ? c->logprobs[i - 1].end_chars : 0);
     buffer_add_str(out, "]}");
 }
 
@@ -210,15 +210,6 @@ void reply_error_event(const struct api_error *e, struct buffer *out)
 
 /* ---- whole answers ---- */
 
-static void write_prompt_text(const struct request *r, const struct choice *c, struct buffer *text)
-{
-    struct detokenizer d;
-    detokenizer_init(&d, r->model->tokenizer, true, false);
-    for (uint32_t i = 0; i < r->prompts[c->prompt].count; i++)
-        detokenizer_push(&d, r->prompts[c->prompt].ids[i], text);
-    detokenizer_flush(&d, text);
-}
-
 static void write_choice(struct request *r, uint32_t i, struct buffer *out)
 {
     struct choice *c = &r->choices[i];
@@ -228,12 +219,7 @@ static void write_choice(struct request *r, uint32_t i, struct buffer *out)
         buffer_add_str(out, ",\"refusal\":null},\"logprobs\":");
     } else {
         buffer_printf(out, "{\"index\":%u,\"text\":", i);
-        struct buffer text;
-        buffer_init(&text, c->text.max);
-        if (r->params.echo) write_prompt_text(r, c, &text);
-        buffer_add_span(&text, buffer_view(&c->text));
-        json_write_string(out, buffer_view(&text));
-        buffer_deinit(&text);
+        json_write_string(out, buffer_view(&c->text));
         buffer_add_str(out, ",\"logprobs\":");
     }
     write_logprobs(r, c, 0, c->logprob_count, out);

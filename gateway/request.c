@@ -29,8 +29,23 @@ void request_destroy(struct request *r)
     free(r->unit_list);
     buffer_deinit(&r->chunk_head);
     json_destroy(r->json);
+    free(r->body_copy);
     arena_deinit(&r->arena);
     free(r);
+}
+
+/* The choice's text begins with its prompt's. */
+static enum err echo_prompt(const struct request *r, struct choice *c,
+                            const struct tokenizer *tokenizer)
+{
+    const struct prompt *p = &r->prompts[c->prompt];
+    struct detokenizer d;
+    detokenizer_init(&d, tokenizer, !r->params.keep_special_tokens, false);
+    for (uint32_t i = 0; i < p->count; i++)
+        detokenizer_push(&d, p->ids[i], &c->text);
+    detokenizer_flush(&d, &c->text);
+    c->text_from = c->held_from = c->text.len;
+    return buffer_status(&c->text) == OK ? OK : ERR_NOMEM;
 }
 
 enum err request_make_choices(struct request *r, const struct tokenizer *tokenizer)
@@ -43,9 +58,12 @@ enum err request_make_choices(struct request *r, const struct tokenizer *tokeniz
         c->prompt = i / r->params.n;
         c->within = i % r->params.n;
         buffer_init(&c->text, CHOICE_TEXT_BYTES_MAX);
-        detokenizer_init(&c->detok, tokenizer, true, true);
+        detokenizer_init(&c->detok, tokenizer, !r->params.keep_special_tokens, true);
     }
     r->choice_count = r->choices_open = count;
+    if (r->params.echo)
+        for (uint32_t i = 0; i < count; i++)
+            if (echo_prompt(r, &r->choices[i], tokenizer) != OK) return ERR_NOMEM;
     return OK;
 }
 

@@ -31,7 +31,8 @@ struct request_params {
     uint32_t min_tokens, n, top_k, top_logprobs;
     double temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
     uint64_t seed;
-    bool has_seed, stream, include_usage, want_logprobs, echo, ignore_eos, add_generation_prompt;
+    bool has_seed, stream, include_usage, want_logprobs, echo, ignore_eos, add_generation_prompt,
+        continue_final_message, keep_special_tokens;
     struct span stops[REQUEST_STOPS_MAX];
     uint32_t stop_count;
     uint32_t *stop_ids, stop_id_count;
@@ -45,7 +46,8 @@ struct token_logprob {
     uint32_t top_count;
     uint32_t top_ids[20];
     float top_logprobs[20];
-    size_t end; /* bytes of decoded text behind this token */
+    size_t end;         /* bytes of decoded text behind this token */
+    uint32_t end_chars; /* the same in code points */
 };
 
 enum finish { FINISH_RUNNING, FINISH_STOP, FINISH_LENGTH, FINISH_FAILED };
@@ -56,7 +58,9 @@ struct choice {
     uint32_t *ids;   /* tokens so far: what a resumed request goes on from */
     uint32_t id_count, id_cap;
     struct detokenizer detok;
-    struct buffer text; /* decoded text; stream: what is not sent yet begins at sent */
+    struct buffer text; /* echoed prompt and decoded text */
+    size_t text_from;   /* where the echo ends: stop strings are looked for behind it */
+    uint32_t chars;     /* code points in text; counted only where logprobs want offsets */
     size_t sent;        /* bytes given out */
     size_t held_from;   /* bytes from here may become a stop string */
     struct token_logprob *logprobs;
@@ -80,9 +84,11 @@ struct unit {                 /* one engine request on its way */
     uint32_t prompt;                                     /* index */
     uint32_t choices[REQUEST_CHOICES_MAX], choice_count; /* indexes into request->choices */
     uint32_t open_choices;                               /* not finished */
-    struct worker *worker;                               /* NULL: queued */
-    bool accepted, started;                              /* started: the first token came */
-    uint64_t queued_ns, sent_ns;
+    struct worker *worker;                               /* who has it */
+    struct unit *same_bucket;                            /* of the fleet's table of sent units */
+    bool queued, accepted, started;                      /* started: the first token came */
+    bool cut; /* a choice ended here before it did at the worker: cancelled when the unit is over */
+    uint64_t queued_ns, sent_ns, first_sent_ns;
     uint32_t charged_prefill; /* what fleet_charge added, given back exactly once */
     uint64_t charged_tokens;
 };
@@ -110,8 +116,8 @@ struct request {
     uint64_t received_ns, first_token_ns, last_token_ns, last_write_ns, deadline_ns;
     int64_t created_s;
     uint64_t completion_tokens, prompt_tokens, cached_tokens;
-    uint8_t *body; /* a copy in the arena: a prepare thread may outlive the exchange */
-    uint64_t body_bytes;
+    struct span body;         /* ptr is good until the request is prepared */
+    uint8_t *body_copy;       /* NULL: body is the exchange's */
     struct buffer chunk_head; /* the part of each SSE event that does not change */
 };
 

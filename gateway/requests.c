@@ -9,6 +9,7 @@
 #include "gateway/reply.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 enum {
     PING_MS = 10000,            /* a comment keeps idle connections open */
@@ -37,6 +38,20 @@ static void unlink_request(struct loop *l, struct request *r)
 
 /* ---- the end ---- */
 
+/* When the first unit went to a worker; 0: none did. *attempts (may be NULL): the most of a unit.
+ */
+static uint64_t first_sent_ns(const struct request *r, uint32_t *attempts)
+{
+    uint64_t first = 0;
+    for (uint32_t i = 0; i < r->unit_count; i++) {
+        const struct unit *u = r->unit_list[i];
+        if (attempts != NULL && u->attempt > *attempts) *attempts = u->attempt;
+        if (u->first_sent_ns != 0 && (first == 0 || u->first_sent_ns < first))
+            first = u->first_sent_ns;
+    }
+    return first;
+}
+
 static void count_end(struct loop *l, struct request *r, uint32_t status, uint64_t now_ns)
 {
     struct loop_metrics *m = l->set.metrics;
@@ -47,6 +62,9 @@ static void count_end(struct loop *l, struct request *r, uint32_t status, uint64
         c++;
     metric_add(m->requests[r->endpoint][c], 1);
     metric_observe(m->request_s, (double)(now_ns - r->received_ns) / 1e9);
+    uint64_t sent_ns = first_sent_ns(r, NULL);
+    if (sent_ns > r->received_ns)
+        metric_observe(m->queue_s, (double)(sent_ns - r->received_ns) / 1e9);
     metric_add(m->prompt_tokens, (double)r->prompt_tokens);
     metric_add(m->cached_tokens, (double)r->cached_tokens);
     metric_add(m->completion_tokens, (double)r->completion_tokens);
@@ -64,14 +82,8 @@ static void count_end(struct loop *l, struct request *r, uint32_t status, uint64
 /* Times of what happened, by whichever path it ended; never text. */
 static void log_end(const struct request *r, uint32_t status, uint64_t now_ns)
 {
-    uint64_t first_sent = 0;
     uint32_t attempts = 0;
-    for (uint32_t i = 0; i < r->unit_count; i++) {
-        const struct unit *u = r->unit_list[i];
-        attempts = u->attempt > attempts ? u->attempt : attempts;
-        if (u->sent_ns != 0 && (first_sent == 0 || u->sent_ns < first_sent))
-            first_sent = u->sent_ns;
-    }
+    uint64_t first_sent = first_sent_ns(r, &attempts);
     log_info("ev=request.done id=%s endpoint=%s model=%s status=%u stream=%d choices=%u "
              "attempts=%u prompt_tokens=%llu cached_tokens=%llu "
              "completion_tokens=%llu queue_us=%llu ttft_us=%llu total_us=%llu",
@@ -103,6 +115,7 @@ static void on_done(void *arg, struct http_exchange *x, bool complete)
     uint64_t now_ns = clock_now_ns();
     r->x = NULL;
     dispatch_abandon(&l->dispatch, r);
+    loop__again(l); /* there may be room now */
     reply_count_usage(r);
     uint32_t status = r->failed ? r->error.status : complete ? 200 : 499;
     count_end(l, r, status, now_ns);
@@ -121,7 +134,6 @@ const struct http_handlers loop_http_handlers = {NULL, on_request, on_done};
 
 static void add_headers(struct request *r)
 {
-    http_reply_header(r->x, "x-request-id", span_str(r->request_id));
     char ms[32];
     int n = snprintf(ms, sizeof ms, "%llu",
                      (unsigned long long)((clock_now_ns() - r->received_ns) / NS_PER_MS));
@@ -141,7 +153,10 @@ void loop__failed(void *arg, struct request *r, const struct api_error *e)
     }
     buffer_reset(&l->scratch);
     for (uint32_t i = 0; i < r->choice_count; i++) /* what came before the fault is the client's */
-        if (stream_ready(&r->choices[i]).len > 0) reply_delta(r, i, &l->scratch);
+        if (stream_ready(&r->choices[i]).len > 0) {
+            reply_roles(r, &l->scratch);
+            reply_delta(r, i, &l->scratch);
+        }
     reply_error_event(e, &l->scratch);
     http_stream_write(r->x, buffer_view(&l->scratch));
     http_stream_end(r->x, false); /* no [DONE]: naive clients would take it for success */
@@ -209,11 +224,21 @@ void loop__changed(void *arg, struct request *r)
         write_whole(l, r);
 }
 
+void loop__end_all(struct loop *l)
+{
+    for (struct request *r = l->requests, *next; r != NULL; r = next) {
+        next = r->next;
+        if (r->x != NULL && !r->in_job && !r->failed &&
+            (r->choice_count == 0 || r->choices_open > 0))
+            fail(l, r, 503, "shutting_down", "The server is shutting down. Please try again.");
+    }
+}
+
 void loop__request_tick(struct loop *l, uint64_t now_ns)
 {
     for (struct request *r = l->requests, *next; r != NULL; r = next) {
         next = r->next;
-        if (r->x == NULL || r->failed || r->choices_open == 0) continue;
+        if (r->x == NULL || r->in_job || r->failed || r->choices_open == 0) continue;
         if (r->deadline_ns != 0 && now_ns >= r->deadline_ns) {
             fail(l, r, 408, "timeout", "The request did not finish before its deadline.");
             continue;
@@ -232,8 +257,7 @@ void loop__request_tick(struct loop *l, uint64_t now_ns)
 static void run_parse(struct request *r)
 {
     struct errmsg why;
-    struct span body = span_of(r->body, (size_t)r->body_bytes);
-    if (json_parse(body, NULL, &r->json, &why) != OK) {
+    if (json_parse(r->body, NULL, &r->json, &why) != OK) {
         (void)api_error_set(&r->error, 400, NULL, NULL,
                             "We could not parse the JSON body of your request: %.300s", why.text);
         r->failed = true;
@@ -246,13 +270,14 @@ static void run_prompt(struct request *r)
 {
     r->failed = api_prompt_make(r, r->model, &r->error) != OK;
     json_destroy(r->json);
+    free(r->body_copy);
     r->json = NULL;
+    r->body_copy = NULL;
 }
 
 static bool set_model(struct loop *l, struct request *r)
 {
     struct served_model *m = served_model_find(&l->models, r->model_name);
-    uint64_t now_ns = clock_now_ns();
     if (m == NULL) {
         (void)api_error_set(&r->error, 404, "model_not_found", "model",
                             "The model '%.128s' does not exist or you do not have access to it.",
@@ -265,8 +290,7 @@ static bool set_model(struct loop *l, struct request *r)
                             "The model '%.128s' is being made ready. Please try again shortly.",
                             m->name);
         r->error.retry_after_s = 1;
-    } else if (dispatch_good_workers(&l->dispatch, NULL, now_ns) == 0 &&
-               l->dispatch.fleet.count == 0) {
+    } else if (!fleet_serves(&l->dispatch.fleet, m)) {
         (void)api_error_set(&r->error, 503, "no_capacity", NULL,
                             "No worker serves '%.128s' at the moment. Please try again shortly.",
                             m->name);
@@ -301,7 +325,7 @@ static void queue_request(struct loop *l, struct request *r)
  * time. */
 static void advance(struct loop *l, struct request *r)
 {
-    bool large = r->body_bytes > SYNC_BODY_BYTES;
+    bool large = r->body.len > SYNC_BODY_BYTES;
     void (*run)(struct request *) = NULL;
     if (r->failed) {
         struct api_error e = r->error;
@@ -338,47 +362,44 @@ void loop__on_prepared(struct loop *l, struct request *r)
         advance(l, r);
 }
 
-/* The client's own id where it is harmless, else one of ours. */
-static void set_request_id(struct request *r)
+static void set_ids(struct request *r, const char *request_id)
 {
-    struct span given = http_header(r->x, "x-request-id");
-    bool good = given.len > 0 && given.len <= REQUEST_ID_BYTES_MAX;
-    for (size_t i = 0; i < given.len && good; i++) {
-        uint8_t c = given.ptr[i];
-        good = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-               strchr("-_.:", c) != NULL;
-    }
     uint64_t random[2];
     clock_random(random, sizeof random);
     (void)snprintf(r->public_id, sizeof r->public_id, "%s-%016llx%08x",
                    r->endpoint == ENDPOINT_CHAT ? "chatcmpl" : "cmpl",
                    (unsigned long long)random[0], (unsigned)random[1]);
-    if (good)
-        (void)snprintf(r->request_id, sizeof r->request_id, "%.*s", (int)given.len,
-                       (const char *)given.ptr);
-    else
-        (void)snprintf(r->request_id, sizeof r->request_id, "req-%016llx",
-                       (unsigned long long)random[0]);
+    (void)snprintf(r->request_id, sizeof r->request_id, "%s", request_id);
 }
 
-void loop__start_request(struct loop *l, struct http_exchange *x, enum endpoint endpoint)
+/* Read at once it is borrowed; a thread gets a copy, for it may outlive the exchange. */
+static bool take_body(struct request *r)
+{
+    struct span body = http_body(r->x);
+    r->body = body;
+    if (body.len <= SYNC_BODY_BYTES) return true;
+    r->body_copy = malloc(body.len);
+    if (r->body_copy == NULL) return false;
+    memcpy(r->body_copy, body.ptr, body.len);
+    r->body.ptr = r->body_copy;
+    return true;
+}
+
+void loop__start_request(struct loop *l, struct http_exchange *x, enum endpoint endpoint,
+                         const char *request_id)
 {
     struct request *r = request_create(x, endpoint);
-    struct span body = http_body(x);
-    r = r != NULL && (r->body = (uint8_t *)arena_dup(&r->arena, body)) != NULL
-            ? r
-            : (request_destroy(r), NULL);
-    if (r == NULL) {
+    if (r == NULL || !take_body(r)) {
+        request_destroy(r);
         struct api_error e;
         (void)api_error_set(&e, 503, "no_capacity", NULL,
                             "Out of memory. Please try again shortly.");
         loop__reply_error(x, &e);
         return;
     }
-    r->body_bytes = body.len;
     r->received_ns = http_received_ns(x);
     r->created_s = clock_wall_s();
-    set_request_id(r);
+    set_ids(r, request_id);
     http_set_user(x, r);
     link_request(l, r);
     advance(l, r);

@@ -45,18 +45,23 @@ static double cost_of(const struct worker *w, const struct unit *u, uint32_t cac
 
 struct route router_pick(struct fleet *f, const struct unit *u, uint64_t now_ns, uint64_t random)
 {
-    struct route best = {NULL, 0, 0};
+    struct route best = {NULL, false, 0, 0};
+    const struct request *r = u->request;
+    const struct prompt *prompt = &r->prompts[u->prompt];
     uint64_t ties = 0;
     for (uint32_t i = 0; i < f->count; i++) {
         struct worker *w = &f->workers[i];
-        if (!worker_good(w, now_ns) || w->model != u->request->model || !worker_has_room(w, u))
+        if (w->state != WORKER_LIVE || w->model != r->model ||
+            prompt->count + r->params.max_tokens > w->facts.context_max)
             continue;
-        uint32_t cached = router_cached(w, &u->request->prompts[u->prompt]);
+        best.possible = true;
+        if (!worker_good(w, now_ns) || !worker_has_room(f, w, u)) continue;
+        uint32_t cached = router_cached(w, prompt);
         double cost = cost_of(w, u, cached);
         bool tie = best.worker != NULL && cost == best.cost_s;
         ties = tie ? ties + 1 : 0;
         if (best.worker == NULL || cost < best.cost_s || (tie && random % (ties + 1) == ties))
-            best = (struct route){w, cached, cost};
+            best = (struct route){w, true, cached, cost};
     }
     return best;
 }

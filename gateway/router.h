@@ -9,6 +9,7 @@
 
 struct route {
     struct worker *worker; /* NULL: nobody has room now */
+    bool possible;         /* some worker could take it, if not now */
     uint32_t cached_tokens;
     double cost_s;
 };

@@ -110,6 +110,11 @@ bool served_model_ready(const struct served_model *m)
            (!m->template_asset.wanted || m->template_asset.here);
 }
 
+bool served_model_offered(const struct served_model *m)
+{
+    return served_model_ready(m) && m->broken[0] == '\0';
+}
+
 void served_models_deinit(struct served_models *m)
 {
     for (uint32_t i = 0; i < MODELS_MAX; i++) {

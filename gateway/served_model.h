@@ -49,7 +49,8 @@ enum err served_model_offer(struct served_models *m, const char *name, struct ha
 /* A part of an asset. True when something became whole. */
 bool served_model_take_part(struct served_model *m, struct hash128 hash, uint64_t total_bytes,
                             uint64_t offset, struct span data);
-bool served_model_ready(const struct served_model *m);
+bool served_model_ready(const struct served_model *m);   /* its assets are here */
+bool served_model_offered(const struct served_model *m); /* and they can be used */
 void served_models_deinit(struct served_models *m);
 
 #endif

@@ -27,12 +27,13 @@ static size_t find_stop(struct span text, size_t from, const struct request_para
     return best;
 }
 
-/* Where the longest end of text begins that is the beginning of a stop string. */
-static size_t held_from(struct span text, const struct request_params *p)
+/* Where the longest end of text, not before from, begins that is the beginning of a stop string. */
+static size_t held_from(struct span text, size_t from, const struct request_params *p)
 {
     size_t longest = 0;
     for (uint32_t i = 0; i < p->stop_count; i++) {
-        size_t most = p->stops[i].len - 1 < text.len ? p->stops[i].len - 1 : text.len;
+        size_t room = text.len - from;
+        size_t most = p->stops[i].len - 1 < room ? p->stops[i].len - 1 : room;
         for (size_t n = most; n > longest; n--)
             if (memcmp(text.ptr + text.len - n, p->stops[i].ptr, n) == 0) {
                 longest = n;
@@ -42,8 +43,7 @@ static size_t held_from(struct span text, const struct request_params *p)
     return text.len - longest;
 }
 
-/* Text grew from old_len on. A stop string may begin before it, but not before what was held back.
- */
+/* Text grew. A stop string may begin before what is new, but not before what was held back. */
 static bool scan(struct choice *c, const struct request_params *p)
 {
     struct span text = buffer_view(&c->text);
@@ -53,11 +53,26 @@ static bool scan(struct choice *c, const struct request_params *p)
     }
     size_t stop = find_stop(text, c->held_from, p);
     if (stop == SIZE_MAX) {
-        c->held_from = held_from(text, p);
+        c->held_from = held_from(text, c->text_from, p);
         return false;
     }
     c->text.len = c->held_from = stop;
     return true;
+}
+
+/* Bytes that begin a code point. */
+static uint32_t count_chars(struct span text)
+{
+    uint32_t n = 0;
+    for (size_t i = 0; i < text.len; i++)
+        n += (text.ptr[i] & 0xC0) != 0x80;
+    return n;
+}
+
+/* Where the text of a token with logprobs begins. */
+static size_t begin_of(const struct choice *c, uint32_t i)
+{
+    return i > 0 ? c->logprobs[i - 1].end : c->text_from;
 }
 
 enum stream_step stream_take(struct choice *c, const struct request_params *params, uint32_t index,
@@ -74,15 +89,16 @@ enum stream_step stream_take(struct choice *c, const struct request_params *para
     detokenizer_push(&c->detok, id, &c->text);
     if (buffer_status(&c->text) != OK) return STREAM_NO_MEMORY;
     bool stopped = scan(c, params);
-    if (logprob != NULL && (!stopped || c->text.len > before)) {
-        c->logprobs[c->logprob_count] = *logprob;
-        c->logprobs[c->logprob_count++].end = c->text.len;
+    if (logprob != NULL && c->text.len >= before) {
+        struct token_logprob *kept = &c->logprobs[c->logprob_count++];
+        *kept = *logprob;
+        c->chars += count_chars(span_from(buffer_view(&c->text), before));
+        kept->end_chars = c->chars;
+        kept->end = c->text.len;
     }
     if (!stopped) return STREAM_MORE;
-    /* tokens that lie wholly behind the cut go with it */
-    while (c->logprob_count > c->logprob_sent && c->logprob_count > 1 &&
-           c->logprobs[c->logprob_count - 2].end >= c->text.len)
-        c->logprob_count--;
+    while (c->logprob_count > c->logprob_sent && begin_of(c, c->logprob_count - 1) >= c->text.len)
+        c->logprob_count--; /* tokens that lie wholly behind the cut go with it */
     c->finish = FINISH_STOP;
     return STREAM_ENDED;
 }

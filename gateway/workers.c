@@ -6,7 +6,6 @@
 #include "proto/penstock.pb-c.h"
 #include "proto/wire.h"
 
-#include <event2/event.h>
 #include <stdio.h>
 
 enum { RECEIVE_BUDGET = 256, UNITS_A_FRAME = 64, SUBMIT_BYTES = 4 << 20, PENDING_MAX = 1024 };
@@ -439,7 +438,7 @@ void loop__workers_pump(struct loop *l)
             metric_add(l->set.metrics->malformed_frames, 1);
     }
     loop__dispatch(l);
-    event_active(l->again_event, EV_TIMEOUT, 0); /* the budget is spent: others first, then on */
+    loop__again(l); /* the budget is spent: others first, then on */
 }
 
 void loop__worker_tick(struct loop *l, uint64_t now_ns)
