@@ -27,6 +27,7 @@ enum {
         2000000, /* each thread has a core: longer than whoever borrows one for a moment */
     SPIN_NS_CROWDED = 500, /* fewer cores than threads: whom we wait for needs this very core */
     SPIN_NS_ALONE = 20000, /* then the core is offered to others between looks */
+    YIELD_NS = 3000, /* from then on, a thread that waits for our core gets it: it may be ours */
     PAUSES_PER_CLOCK = 32, /* between two looks at the clock */
 };
 
@@ -81,6 +82,7 @@ static void gate_wait(struct gate *g, uint32_t old, uint64_t spin_ns)
         uint64_t now = now_ns();
         if (begin_ns == 0) begin_ns = now;
         if (now - begin_ns >= spin_ns) break;
+        if (now - begin_ns >= YIELD_NS) (void)sched_yield();
         if (now - begin_ns >= SPIN_NS_ALONE) (void)sched_yield();
     }
     atomic_fetch_add(&g->sleepers, 1);

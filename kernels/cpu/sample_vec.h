@@ -52,18 +52,22 @@ float VEC_NAME(row_exp_sum)(const float *logits, uint32_t n, float max, float in
     return (float)sum;
 }
 
+/* The first words for each lane's counter. Even and odd lanes apart, each in the low half of 64
+ * bits: a product then is both words at once, and what lies in high halves is never read. */
 VEC_INLINE ivec philox(ivec counter, uint64_t key64)
 {
     ivec multiplier = ivec_set(PHILOX_MULTIPLIER), second = ivec_set((uint32_t)(key64 >> 32));
+    ivec even = counter, odd = ivec_odd(counter), even_second = second, odd_second = second;
     uint32_t key = (uint32_t)key64;
     for (uint32_t i = 0; i < PHILOX_ROUNDS; i++) {
-        ivec high, low;
-        ivec_mul_wide(counter, multiplier, &high, &low);
-        counter = ivec_xor(ivec_xor(high, ivec_set(key)), second);
-        second = low;
+        ivec a = ivec_mul_even(even, multiplier), b = ivec_mul_even(odd, multiplier);
+        even = ivec_xor3(ivec_odd(a), ivec_set(key), even_second);
+        odd = ivec_xor3(ivec_odd(b), ivec_set(key), odd_second);
+        even_second = a;
+        odd_second = b;
         key += PHILOX_WEYL;
     }
-    return counter;
+    return ivec_weave(even, odd);
 }
 
 /* -log(-log((word + 0.5) / 2^32)). Near 1 the inner logarithm is taken of the distance from 1,
@@ -81,23 +85,38 @@ VEC_INLINE vec gumbel(ivec word)
     return vec_sub(vec_set(0), vec_log_of(f, e));
 }
 
+/* The best so far; strictly better ones replace it, so that ties go to the lowest index. */
+struct best {
+    vec value;
+    uint32_t at;
+};
+VEC_INLINE void best_offer(struct best *best, vec value, uint32_t i)
+{
+    if (!vec_bits(vec_greater(value, best->value))) return;
+    best->value = vec_set(vec_max_lane(value));
+    best->at = i + (uint32_t)__builtin_ctz(vec_bits(vec_equal(value, best->value)));
+}
+
 uint32_t VEC_NAME(row_gumbel_argmax)(const float *logits, uint32_t n, float inv_temperature,
                                      float floor, uint64_t key)
 {
-    vec best = vec_set(-INFINITY), factor = vec_set(inv_temperature);
-    uint32_t at = 0;
-    for (uint32_t i = 0; i < n; i += VEC_LANES) {
-        vec x = load_row(logits, i, n), value = vec_mul(x, factor);
-        vmask in = vec_at_least(x, vec_set(floor));
-        value = vec_select(in, value, vec_set(-INFINITY));
-        /* not even the largest Gumbel number would make it win */
-        if (!vec_bits(vec_greater(vec_add(value, vec_set(GUMBEL_MAX)), best))) continue;
-        value = vec_add(value, gumbel(philox(ivec_iota(i), key)));
-        if (!vec_bits(vec_greater(value, best))) continue;
-        best = vec_set(vec_max_lane(value));
-        at = i + (uint32_t)__builtin_ctz(vec_bits(vec_equal(value, best)));
+    struct best best = {vec_set(-INFINITY), 0};
+    vec factor = vec_set(inv_temperature), none = vec_set(-INFINITY), limit = vec_set(floor);
+    /* two vectors at a time: one chain of ten rounds and two logarithms leaves the core waiting */
+    for (uint32_t i = 0; i < n; i += 2 * VEC_LANES) {
+        uint32_t j = i + VEC_LANES;
+        vec a = load_row(logits, i, n), b = j < n ? load_row(logits, j, n) : none;
+        a = vec_select(vec_at_least(a, limit), vec_mul(a, factor), none);
+        b = vec_select(vec_at_least(b, limit), vec_mul(b, factor), none);
+        /* not even the largest Gumbel number would make one win */
+        vec most = vec_add(vec_max(a, b), vec_set(GUMBEL_MAX));
+        if (!vec_bits(vec_greater(most, best.value))) continue;
+        vec noise_a = gumbel(philox(ivec_iota(i), key)),
+            noise_b = gumbel(philox(ivec_iota(j), key));
+        best_offer(&best, vec_add(a, noise_a), i);
+        best_offer(&best, vec_add(b, noise_b), j);
     }
-    return at;
+    return best.at;
 }
 
 uint32_t VEC_NAME(row_above)(const float *logits, uint32_t n, float floor, uint32_t *out,

@@ -103,12 +103,23 @@ VEC_INLINE ivec ivec_shift_exponent(ivec a) /* a << 23 */
 {
     return _mm256_slli_epi32(a, 23);
 }
-/* *high, *low = the two words of a * b, unsigned */
-VEC_INLINE void ivec_mul_wide(ivec a, ivec b, ivec *high, ivec *low)
+/* pairs of 32-bit lanes as 64-bit ones: products of the even lanes; the odd lanes in even places;
+ * both back, from what lies in even places */
+VEC_INLINE ivec ivec_mul_even(ivec a, ivec b)
 {
-    ivec even = _mm256_mul_epu32(a, b), odd = _mm256_mul_epu32(_mm256_srli_epi64(a, 32), b);
-    *low = _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xaa);
-    *high = _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xaa);
+    return _mm256_mul_epu32(a, b);
+}
+VEC_INLINE ivec ivec_odd(ivec a)
+{
+    return _mm256_srli_epi64(a, 32);
+}
+VEC_INLINE ivec ivec_weave(ivec even, ivec odd)
+{
+    return _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xaa);
+}
+VEC_INLINE ivec ivec_xor3(ivec a, ivec b, ivec c)
+{
+    return ivec_xor(ivec_xor(a, b), c);
 }
 VEC_INLINE vec vec_from_signed(ivec a)
 {

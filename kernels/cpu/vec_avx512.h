@@ -172,12 +172,23 @@ VEC_INLINE ivec ivec_shift_exponent(ivec a) /* a << 23 */
 {
     return _mm512_slli_epi32(a, 23);
 }
-/* *high, *low = the two words of a * b, unsigned */
-VEC_INLINE void ivec_mul_wide(ivec a, ivec b, ivec *high, ivec *low)
+/* pairs of 32-bit lanes as 64-bit ones: products of the even lanes; the odd lanes in even places;
+ * both back, from what lies in even places */
+VEC_INLINE ivec ivec_mul_even(ivec a, ivec b)
 {
-    ivec even = _mm512_mul_epu32(a, b), odd = _mm512_mul_epu32(_mm512_srli_epi64(a, 32), b);
-    *low = _mm512_mask_blend_epi32(0xaaaa, even, _mm512_slli_epi64(odd, 32));
-    *high = _mm512_mask_blend_epi32(0xaaaa, _mm512_srli_epi64(even, 32), odd);
+    return _mm512_mul_epu32(a, b);
+}
+VEC_INLINE ivec ivec_odd(ivec a)
+{
+    return _mm512_srli_epi64(a, 32);
+}
+VEC_INLINE ivec ivec_weave(ivec even, ivec odd)
+{
+    return _mm512_mask_blend_epi32(0xaaaa, even, _mm512_slli_epi64(odd, 32));
+}
+VEC_INLINE ivec ivec_xor3(ivec a, ivec b, ivec c)
+{
+    return _mm512_ternarylogic_epi64(a, b, c, 0x96);
 }
 VEC_INLINE vec vec_from_unsigned(ivec a)
 {
