@@ -22,7 +22,10 @@
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 
-enum { BLOCK_VECS = KV_BLOCK_TOKENS / VEC_LANES };
+enum {
+    BLOCK_VECS = KV_BLOCK_TOKENS / VEC_LANES,
+    FETCH_QUERIES_MAX = 8, /* a tile of so few waits for memory, not for the multipliers */
+};
 
 /* One tile of queries at one split. */
 struct tile {
@@ -33,6 +36,7 @@ struct tile {
     struct attention_partial *part[ATTENTION_TILE_QUERIES];
     uint32_t low[ATTENTION_TILE_QUERIES], high[ATTENTION_TILE_QUERIES]; /* keys, within the split */
     struct kv_head block[ATTENTION_SPLIT_BLOCKS];
+    uint32_t first_block, last_block; /* those that are set */
 };
 
 /* ---- scores ---- */
@@ -44,15 +48,31 @@ VEC_INLINE vec load_kv(enum kv_type type, const uint8_t *part, size_t at)
     return vec_load_i8((const int8_t *)part + at);
 }
 
+/* What is read `block` blocks into the split, when keys come first and values then; to be fetched
+ * ahead. The hardware follows a stream for a page at most, and a block's head is half a page. */
+static const uint8_t *key_ahead(const struct tile *t, uint32_t block)
+{
+    if (block <= t->last_block) return t->block[block].k;
+    block = t->first_block + (block - t->last_block - 1);
+    return t->block[block < t->last_block ? block : t->last_block].v;
+}
+static const uint8_t *value_ahead(const struct tile *t, uint32_t block)
+{
+    return t->block[block < t->last_block ? block + 1 : t->last_block].v;
+}
+
 /* `count` queries from `query` on, `vecs` vectors of keys from `first` on. */
 VEC_INLINE void score_tile(enum kv_type type, const struct tile *t, uint32_t query, uint32_t count,
                            uint32_t first, uint32_t vecs)
 {
     vec sum[16][8];
-    const uint8_t *k[8];
+    const uint8_t *k[8], *ahead[8];
     const float *q[16];
+    const size_t line = KV_BLOCK_TOKENS * kv_value_bytes(type); /* of one d */
+    bool fetch = count <= FETCH_QUERIES_MAX && query == 0 && t->count <= FETCH_QUERIES_MAX;
     UNROLL
     for (uint32_t v = 0; v < vecs; v++) {
+        ahead[v] = key_ahead(t, (first + vecs + v) / BLOCK_VECS);
         k[v] = t->block[(first + v) / BLOCK_VECS].k +
                (first + v) % BLOCK_VECS * VEC_LANES * kv_value_bytes(type);
     }
@@ -65,6 +85,11 @@ VEC_INLINE void score_tile(enum kv_type type, const struct tile *t, uint32_t que
     }
     for (uint32_t d = 0; d < t->kv->head_dim; d++) {
         vec key[8];
+        if (fetch && d * line % 64 == 0) {
+            UNROLL
+            for (uint32_t v = 0; v < vecs; v += BLOCK_VECS)
+                __builtin_prefetch(ahead[v] + d * line, 0, 2);
+        }
         UNROLL
         for (uint32_t v = 0; v < vecs; v++)
             key[v] = load_kv(type, k[v], (size_t)d * KV_BLOCK_TOKENS);
@@ -164,6 +189,8 @@ VEC_INLINE void value_tile(enum kv_type type, const struct tile *t, uint32_t que
     vec sum[8][8];
     const float *p[8];
     uint32_t stride = kv_dim_padded(t->kv->head_dim);
+    size_t row_bytes = stride * kv_value_bytes(type);
+    bool fetch = dim == 0 && query == 0 && t->count <= FETCH_QUERIES_MAX;
     UNROLL
     for (uint32_t i = 0; i < count; i++) {
         p[i] = t->score[query + i];
@@ -173,10 +200,13 @@ VEC_INLINE void value_tile(enum kv_type type, const struct tile *t, uint32_t que
     }
     while (low < high) {
         const uint8_t *rows = t->block[low / KV_BLOCK_TOKENS].v;
+        const uint8_t *ahead = value_ahead(t, low / KV_BLOCK_TOKENS);
         uint32_t end = (low / KV_BLOCK_TOKENS + 1) * KV_BLOCK_TOKENS;
         for (end = end < high ? end : high; low < end; low++) {
             size_t at = (size_t)(low % KV_BLOCK_TOKENS) * stride + dim;
             vec value[8];
+            for (size_t b = 0; fetch && b < row_bytes; b += 64)
+                __builtin_prefetch(ahead + low % KV_BLOCK_TOKENS * row_bytes + b, 0, 2);
             UNROLL
             for (uint32_t v = 0; v < vecs; v++)
                 value[v] = load_kv(type, rows, at + v * VEC_LANES);
@@ -362,8 +392,11 @@ static void tile_prepare(const struct attention_item *item, uint32_t first, uint
         low = from < low ? from : low;
         high = to > high ? to : high;
     }
+    if (t->count == 0) return;
     for (uint32_t b = low / KV_BLOCK_TOKENS; b * KV_BLOCK_TOKENS < high; b++)
         t->block[b % ATTENTION_SPLIT_BLOCKS] = kv_head_at(&op->kv, item->blocks[b], item->kv_head);
+    t->first_block = low / KV_BLOCK_TOKENS % ATTENTION_SPLIT_BLOCKS;
+    t->last_block = (high - 1) / KV_BLOCK_TOKENS % ATTENTION_SPLIT_BLOCKS;
 }
 
 static void copy_part(struct attention_partial *to, const struct attention_partial *from,
