@@ -48,4 +48,6 @@ if [ "$quick" = false ] && [ ! -f "$big" ]; then
     mkdir -p "$(dirname "$big")"
     build/release/bin/penstock-model synth "$big" --shape llama-1b --type q4_0
 fi
-exec python3 tests/bench/cpu.py --root "$root" --peer-python "$peer" --model "$model" $([ "$quick" = true ] && echo --quick || echo --big "$big")
+size=(--big "$big")
+[ "$quick" = false ] || size=(--quick)
+exec python3 tests/bench/cpu.py --root "$root" --peer-python "$peer" --model "$model" "${size[@]}"
