@@ -8,6 +8,7 @@
 #include "gateway/reply.h"
 #include "gateway/stream.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
