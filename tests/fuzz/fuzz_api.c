@@ -40,8 +40,9 @@ static void answer(struct request *r)
     reply_whole(r, &out);
     struct json *tree = NULL;
     struct errmsg why;
+    struct json_limits limits = {.allow_nul = true}; /* a byte token may be NUL */
     if (buffer_status(&out) == OK)
-        CHECK_MSG(json_parse(buffer_view(&out), NULL, &tree, &why) == OK, "%s", why.text);
+        CHECK_MSG(json_parse(buffer_view(&out), &limits, &tree, &why) == OK, "%s", why.text);
     json_destroy(tree);
     buffer_deinit(&out);
 }
