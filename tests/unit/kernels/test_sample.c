@@ -131,22 +131,36 @@ static void gumbel_draws_from_softmax(void **state)
     }
 }
 
-/* The tail: with one logit far below, it still wins as often as it should, which takes Gumbel
- * numbers beyond what float32 next to 1 could tell apart. */
+static double gumbel(uint64_t key, uint32_t i)
+{
+    uint32_t word[2] = {i, (uint32_t)(key >> 32)};
+    philox2x32(word, (uint32_t)key);
+    return -log(-log(((double)word[0] + 0.5) * 0x1p-32));
+}
+
+/* The largest Gumbel numbers come from u next to 1, where float32 has steps as wide as 1 - u
+ * itself. Two indexes, the second's logit 0.02 short of, or above, a draw: the better one must win.
+ */
 static void gumbel_has_its_tail(void **state)
 {
     (void)state;
-    enum { N = 20000, DRAWS = 300 };
-    static float logits[N];
-    logits[0] = 12.0f; /* against 19999 zeros: wins with 0.891 */
-    for (int isa = 0; isa < ISA_COUNT_; isa++) {
-        const struct cpu_ops *ops = cpu_ops_get((enum isa)isa);
-        if (ops == NULL) continue;
-        uint32_t first = 0;
-        for (uint64_t draw = 0; draw < DRAWS; draw++)
-            first +=
-                ops->row_gumbel_argmax(logits, N, 1, -INFINITY, draw * 0x9e3779b97f4a7c15u) == 0;
-        assert_in_range(first, 245, 290);
+    uint32_t found = 0;
+    for (uint64_t key = 1; found < 10; key++) {
+        double rare = gumbel(key, 3), other = gumbel(key, 20);
+        if (rare < 14.5) continue; /* one of two million */
+        found++;
+        for (int isa = 0; isa < ISA_COUNT_; isa++) {
+            const struct cpu_ops *ops = cpu_ops_get((enum isa)isa);
+            if (ops == NULL) continue;
+            float logits[21];
+            for (uint32_t i = 0; i < 21; i++)
+                logits[i] = -INFINITY;
+            logits[3] = 0;
+            logits[20] = (float)(rare - other - 0.02);
+            assert_int_equal(ops->row_gumbel_argmax(logits, 21, 1, -1000, key), 3);
+            logits[20] = (float)(rare - other + 0.02);
+            assert_int_equal(ops->row_gumbel_argmax(logits, 21, 1, -1000, key), 20);
+        }
     }
 }
 
