@@ -18,7 +18,8 @@ static struct jval order_key(struct jrun *r, struct jval v, struct jval attribut
 }
 
 /* A stable merge sort, bottom up: comparisons may fail, which ends it. */
-static struct keyed *sort_keyed(struct jrun *r, struct keyed *from, uint32_t count, bool reverse)
+static struct keyed *sort_keyed(struct jrun *r, struct keyed *from, uint32_t count, bool reverse,
+                                bool by_attribute)
 {
     struct keyed *to = jrun_alloc(r, count, sizeof *to);
     for (uint64_t width = 1; width < count && r->err == OK; width *= 2) {
@@ -29,7 +30,9 @@ static struct keyed *sort_keyed(struct jrun *r, struct keyed *from, uint32_t cou
             for (uint64_t k = low; k < high; k++) {
                 bool take_b = a == mid;
                 if (a < mid && b < high) {
-                    int order = jrun_compare(r, from[a].key, from[b].key);
+                    /* equal attributes need no order, be they undefined */
+                    bool equal = by_attribute && jrun_equal(r, from[a].key, from[b].key);
+                    int order = equal ? 0 : jrun_compare(r, from[a].key, from[b].key);
                     take_b = reverse ? order == -1 : order == 1;
                 }
                 to[k] = take_b ? from[b++] : from[a++];
@@ -69,7 +72,7 @@ static struct jval filter_sort(struct jrun *r, const struct jcall *c)
     uint32_t count;
     struct keyed *k = keyed_items(r, c->self, c->a[2], jv_truth(c->a[1]), &count);
     if (k == NULL) return JV_UNDEF;
-    k = sort_keyed(r, k, count, jv_truth(c->a[0]));
+    k = sort_keyed(r, k, count, jv_truth(c->a[0]), c->a[2].kind != JK_ABSENT);
     return r->err == OK ? values_of(r, k, count) : JV_UNDEF;
 }
 
@@ -84,7 +87,7 @@ static struct jval filter_dictsort(struct jrun *r, const struct jcall *c)
     uint32_t count;
     struct keyed *k = keyed_items(r, pairs, jv_int(by_value), jv_truth(c->a[0]), &count);
     if (k == NULL) return JV_UNDEF;
-    k = sort_keyed(r, k, count, jv_truth(c->a[2]));
+    k = sort_keyed(r, k, count, jv_truth(c->a[2]), false);
     return r->err == OK ? values_of(r, k, count) : JV_UNDEF;
 }
 
@@ -97,7 +100,7 @@ static struct jval filter_groupby(struct jrun *r, const struct jcall *c)
         if (k[i].key.kind == JK_UNDEF && c->a[1].kind != JK_ABSENT)
             k[i].key = order_key(r, c->a[1], JV_ABSENT, case_sensitive);
     if (k == NULL || r->err != OK) return JV_UNDEF;
-    k = sort_keyed(r, k, count, false);
+    k = sort_keyed(r, k, count, false, false);
     struct jval *out = jrun_items(r, count);
     for (uint32_t start = 0, end; start < count && r->err == OK; start = end) {
         for (end = start + 1; end < count && jrun_equal(r, k[start].key, k[end].key);)

@@ -4,6 +4,7 @@
 #include "common/jinja_lex.h"
 #include "common/jinja_text.h"
 #include "common/unicode.h"
+#include "common/unicode_case.h"
 
 /* self as a string; a failed conversion sets r->err. */
 static const struct jstr *self_text(struct jrun *r, const struct jcall *c)
@@ -86,10 +87,11 @@ static void emit_blanks(struct jrun *r, int64_t n, const struct jstr *own)
  * (unless blank). */
 static struct jval filter_indent(struct jrun *r, const struct jcall *c)
 {
-    const struct jstr *s = self_text(r, c), *own = c->a[0].kind == JK_STR ? c->a[0].s : NULL;
+    const struct jstr *own = c->a[0].kind == JK_STR ? c->a[0].s : NULL, *s = c->self.s;
     int64_t width = jv_is_integer(c->a[0]) ? jv_as_int(c->a[0]) : 4;
     bool blank = jv_truth(c->a[2]);
-    if (s == NULL) return JV_UNDEF;
+    if (c->self.kind != JK_STR)
+        return jrun_type_error(r, "indent needs a string, not '%s'", jv_type_name(c->self));
     size_t mark = r->text.len;
     if (jv_truth(c->a[1])) emit_blanks(r, width, own);
     for (size_t start = 0, end; start <= s->len && r->err == OK; start = end + 1) {
@@ -119,8 +121,17 @@ static struct jval filter_wordcount(struct jrun *r, const struct jcall *c)
 {
     const struct jstr *s = self_text(r, c);
     if (s == NULL) return JV_UNDEF;
-    struct jval words = jtext_split(r, s, JV_NONE, -1, false);
-    return r->err == OK ? jv_int(words.list->count) : JV_UNDEF;
+    int64_t words = 0;
+    bool inside = false;
+    uint32_t n;
+    jrun_step(r, s->len / 8);
+    for (size_t i = 0; i < s->len; i += n) {
+        uint32_t cp = unicode_decode(s->ptr + i, &n);
+        bool word = cp == '_' || unicode_is_word(cp);
+        words += word && !inside;
+        inside = word;
+    }
+    return jv_int(words);
 }
 
 static const struct jbuiltin items[] = {

@@ -30,6 +30,7 @@ static void emit_string(struct jrun *r, const struct jstr *s, bool ensure_ascii)
     size_t plain = 0;
     uint32_t n;
     jrun_emit_text(r, "\"");
+    jrun_step(r, s->len / 16);
     for (size_t i = 0; i < s->len && r->err == OK; i += n) {
         uint32_t cp = s->ptr[i];
         n = 1;

@@ -93,7 +93,7 @@ static struct jval matches_edge(struct jrun *r, const struct jcall *c, bool at_e
             return jrun_type_error(r, "startswith and endswith need strings, not '%s'",
                                    jv_type_name(item[i]));
         const struct jstr *s = c->self.s, *edge = item[i].s;
-        if (!inside || edge->len > to - from) continue;
+        if (!inside || edge->len > to - from || !jrun_step(r, edge->len / 64)) continue;
         found = edge->len == 0 ||
                 memcmp(s->ptr + (at_end ? to - edge->len : from), edge->ptr, edge->len) == 0;
     }
@@ -132,6 +132,7 @@ static int64_t find_text(struct jrun *r, const struct jcall *c, bool last)
     }
     if (found == SIZE_MAX || r->err != OK) return -1;
     int64_t index = 0;
+    jrun_step(r, found / 64);
     for (size_t i = 0; i < found; i++)
         index += (c->self.s->ptr[i] & 0xC0) != 0x80;
     return index;
@@ -178,6 +179,7 @@ static struct jval method_count(struct jrun *r, const struct jcall *c)
     if (!window(r, c, &from, &to)) return jv_int(0);
     if (needle.len == 0) {
         n = 1;
+        jrun_step(r, (to - from) / 64);
         for (size_t i = from; i < to; i++)
             n += (c->self.s->ptr[i] & 0xC0) != 0x80;
         return jv_int(n);
@@ -256,6 +258,7 @@ static struct jval remove_edge(struct jrun *r, const struct jcall *c, bool at_en
 {
     if (c->a[0].kind != JK_STR) return jrun_type_error(r, "a string is needed");
     const struct jstr *s = c->self.s, *edge = c->a[0].s;
+    jrun_step(r, edge->len / 64);
     bool there = edge->len > 0 && edge->len <= s->len &&
                  memcmp(s->ptr + (at_end ? s->len - edge->len : 0), edge->ptr, edge->len) == 0;
     if (!there) return c->self;

@@ -443,9 +443,6 @@ static struct jnode *parse_test(struct jparse *p, struct jnode *node)
     if (jparse_skip_op(p, '(')) return parse_arguments(p, n) ? n : NULL;
     if (!starts_test_argument(p)) return n;
     if (jparse_is_name(p, "is")) return jparse_fault(p, "tests cannot be chained with is");
-    if (jparse_is_name(p, "if") || jparse_is_name(p, "in") || jparse_is_name(p, "not") ||
-        jparse_is_name(p, "recursive"))
-        return n;
     struct jnode *argument = jparse_primary(p);
     if (argument == NULL || (argument = parse_postfix(p, argument)) == NULL ||
         !jparse_push(p, &n->list, &n->count, argument))

@@ -41,6 +41,7 @@ static void emit_repr_str(struct jrun *r, const struct jstr *s)
     bool has_double = s->len > 0 && memchr(s->ptr, '"', s->len) != NULL;
     char quote = has_single && !has_double ? '"' : '\'', escape[16];
     jrun_emit(r, span_of(&quote, 1), false);
+    jrun_step(r, s->len / 16);
     size_t plain = 0;
     uint32_t n;
     for (size_t i = 0; i < s->len && r->err == OK; i += n) {
@@ -91,7 +92,7 @@ static void emit_dict(struct jrun *r, const struct jdict *d)
 static void emit_range(struct jrun *r, const struct jrange *range)
 {
     char text[96];
-    int64_t stop = range->start + range->step * (int64_t)range->count;
+    int64_t stop = jrange_at(range->start, range->step, range->count);
     int n = snprintf(text, sizeof text, "range(%" PRId64 ", %" PRId64, range->start, stop);
     if (range->step != 1) snprintf(text + n, sizeof text - (size_t)n, ", %" PRId64, range->step);
     jrun_emit_text(r, text);

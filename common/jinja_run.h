@@ -91,7 +91,7 @@ struct jseq {                 /* something iterable, laid out */
 };
 static inline struct jval jseq_at(const struct jseq *s, uint32_t i)
 {
-    return s->items != NULL ? s->items[i] : jv_int(s->start + s->step * (int64_t)i);
+    return s->items != NULL ? s->items[i] : jv_int(jrange_at(s->start, s->step, i));
 }
 /* Lays v out; an ITER is empty afterwards. False: not iterable (r->err is set). */
 bool jrun_iterate(struct jrun *r, struct jval v, struct jseq *out);

@@ -51,15 +51,12 @@ struct jval jdict_new(struct jrun *r, enum jkind kind, uint32_t cap)
 
 const struct jval *jdict_get_text(struct jrun *r, const struct jdict *d, struct span key)
 {
-    for (uint32_t i = 0; i < d->count; i++) {
-        struct jval k = d->pairs[i].key;
-        if (k.kind == JK_STR && span_eq(jstr_span(k.s), key)) {
-            jrun_step(r, i / 8);
-            return &d->pairs[i].value;
-        }
-    }
-    jrun_step(r, d->count / 8);
-    return NULL;
+    uint32_t i = 0;
+    while (i < d->count &&
+           !(d->pairs[i].key.kind == JK_STR && span_eq(jstr_span(d->pairs[i].key.s), key)))
+        i++;
+    jrun_step(r, ((uint64_t)i + 1) * (64 + key.len) / 512);
+    return i < d->count ? &d->pairs[i].value : NULL;
 }
 
 const struct jval *jdict_get(struct jrun *r, const struct jdict *d, struct jval key)
@@ -212,7 +209,7 @@ static struct jval get_index(struct jrun *r, struct jval v, int64_t index)
     case JK_TUPLE: return normalize_index(index, v.list->count, &i) ? v.list->items[i] : JV_UNDEF;
     case JK_RANGE:
         if (!normalize_index(index, v.range->count, &i)) return JV_UNDEF;
-        return jv_int(v.range->start + v.range->step * (int64_t)i);
+        return jv_int(jrange_at(v.range->start, v.range->step, i));
     case JK_STR: {
         if (!normalize_index(index, jstr_chars(r, v.s), &i)) return JV_UNDEF;
         size_t at = jstr_offset(r, v.s, i);
@@ -302,6 +299,17 @@ static struct jval slice_str(struct jrun *r, const struct jstr *s, int64_t start
     return jrun_take(r, mark);
 }
 
+static struct jval slice_range(struct jrun *r, const struct jrange *range, uint32_t from,
+                               int64_t by, uint32_t n)
+{
+    struct jrange *part = jrun_alloc(r, 1, sizeof *part);
+    if (part == NULL) return JV_UNDEF;
+    *part = (struct jrange){.start = jrange_at(range->start, range->step, from),
+                            .step = (int64_t)((uint64_t)range->step * (uint64_t)by),
+                            .count = n};
+    return (struct jval){.kind = JK_RANGE, .range = part};
+}
+
 struct jval jrun_slice(struct jrun *r, struct jval v, struct jval start, struct jval stop,
                        struct jval step)
 {
@@ -316,7 +324,7 @@ struct jval jrun_slice(struct jrun *r, struct jval v, struct jval start, struct 
     else if (v.kind == JK_UNDEF)
         return undefined_of(r, v);
     else
-        return JV_UNDEF;
+        return jrun_type_error(r, "'%s' object cannot be sliced", jv_type_name(v));
     int64_t from, to, by;
     if (!slice_bounds(r, part, count, &from, &to, &by)) return JV_UNDEF;
     uint64_t n = 0, stride = by > 0 ? (uint64_t)by : 0 - (uint64_t)by;
@@ -324,12 +332,11 @@ struct jval jrun_slice(struct jrun *r, struct jval v, struct jval start, struct 
         n = ((uint64_t)(by > 0 ? to - from : from - to) - 1) / stride + 1;
     if (n <= 1) by = 1; /* a huge step must not be multiplied */
     if (v.kind == JK_STR) return slice_str(r, v.s, n > 0 ? from : 0, by, (uint32_t)n);
-    if (by == 1 && v.kind != JK_RANGE)
-        return jlist_new(r, v.kind, v.list->items + (n > 0 ? from : 0), (uint32_t)n);
-    struct jseq seq;
+    if (v.kind == JK_RANGE)
+        return slice_range(r, v.range, n > 0 ? (uint32_t)from : 0, by, (uint32_t)n);
+    if (by == 1) return jlist_new(r, v.kind, v.list->items + (n > 0 ? from : 0), (uint32_t)n);
     struct jval *items = jrun_items(r, n);
-    if (items == NULL || !jrun_iterate(r, v, &seq)) return JV_UNDEF;
-    for (uint32_t i = 0; i < n; i++)
-        items[i] = jseq_at(&seq, (uint32_t)(from + by * (int64_t)i));
-    return jlist_new(r, v.kind == JK_RANGE ? JK_LIST : v.kind, items, (uint32_t)n);
+    for (uint32_t i = 0; i < n && r->err == OK; i++)
+        items[i] = v.list->items[from + by * (int64_t)i];
+    return jlist_new(r, v.kind, items, (uint32_t)n);
 }

@@ -204,6 +204,7 @@ struct jval jstr_part(struct jrun *r, const struct jstr *s, size_t start, size_t
     part->trusted = s->trusted;
     if (s->chars == s->len) part->chars = (uint32_t)len;
     if (s->marks == NULL || len == 0) return jv_str(part);
+    jrun_step(r, len / STEP_BYTES);
     part->trusted = s->marks[start] != 0;
     if (memchr(s->marks + start, !part->trusted, len) != NULL) part->marks = s->marks + start;
     if (part->marks != NULL) part->trusted = false;
@@ -225,7 +226,7 @@ uint32_t jstr_chars(struct jrun *r, const struct jstr *s)
 size_t jstr_offset(struct jrun *r, const struct jstr *s, uint32_t index)
 {
     if (jstr_chars(r, s) == s->len) return index;
-    jrun_step(r, index / STEP_BYTES);
+    jrun_step(r, index / 16);
     size_t at = 0;
     for (; index > 0 && at < s->len; index--)
         at += unicode_utf8_len(s->ptr[at]);
@@ -236,8 +237,11 @@ size_t jstr_find(struct jrun *r, const struct jstr *s, struct span needle, size_
 {
     if (from > s->len || needle.len > s->len - from) return SIZE_MAX;
     if (needle.len == 0) return from;
-    const uint8_t *found = memmem(s->ptr + from, s->len - from, needle.ptr, needle.len);
+    const uint8_t *hay = s->ptr + from;
+    const uint8_t *found = needle.len == 1 ? memchr(hay, needle.ptr[0], s->len - from)
+                                           : memmem(hay, s->len - from, needle.ptr, needle.len);
     size_t at = found != NULL ? (size_t)(found - s->ptr) : SIZE_MAX;
-    jrun_step(r, ((found != NULL ? at : s->len) - from) / STEP_BYTES);
+    /* the search prepares the needle each time */
+    jrun_step(r, ((found != NULL ? at : s->len) - from + 2 * needle.len) / (STEP_BYTES / 2));
     return at;
 }

@@ -85,7 +85,7 @@ static struct jval has_case(struct jrun *r, const struct jcall *c, bool upper)
     struct jval v = jrun_to_str(r, c->self);
     bool some = false;
     uint32_t n, out[3];
-    if (r->err != OK || !jrun_step(r, v.s->len / 8)) return JV_UNDEF;
+    if (r->err != OK || !jrun_step(r, v.s->len / 4)) return JV_UNDEF;
     for (size_t i = 0; i < v.s->len; i += n) {
         uint32_t cp = unicode_decode(v.s->ptr + i, &n);
         if (!unicode_is_cased(cp)) continue;

@@ -93,7 +93,7 @@ static void split_on(struct jrun *r, const struct jstr *s, struct span sep, int6
 static size_t find_last(struct jrun *r, const struct jstr *s, struct span sep, size_t end)
 {
     if (sep.len > end || sep.len == 0) return SIZE_MAX;
-    for (size_t at = end - sep.len + 1; at > 0 && jrun_step(r, 1);)
+    for (size_t at = end - sep.len + 1; at > 0 && jrun_step(r, 1 + sep.len / 64);)
         if (memcmp(s->ptr + --at, sep.ptr, sep.len) == 0) return at;
     return SIZE_MAX;
 }
@@ -215,6 +215,7 @@ struct jval jtext_escape(struct jrun *r, const struct jstr *s)
     static const char *const escapes[][2] = {
         {"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"\"", "&#34;"}, {"'", "&#39;"}};
     size_t mark = r->text.len, plain = 0;
+    jrun_step(r, s->len / 8);
     for (size_t i = 0; i < s->len && r->err == OK; i++)
         for (size_t k = 0; k < ARRAY_LEN(escapes); k++) {
             if (s->ptr[i] != (uint8_t)escapes[k][0][0]) continue;

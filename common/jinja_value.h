@@ -98,6 +98,13 @@ struct jrange {
     uint32_t count;
 };
 
+/* Every item fits into 64 bits; the way there (step * i) need not, so it is computed modulo 2^64.
+ */
+static inline int64_t jrange_at(int64_t start, int64_t step, uint32_t i)
+{
+    return (int64_t)((uint64_t)start + (uint64_t)step * i);
+}
+
 struct jmethod {
     struct jval self;
     const struct jbuiltin *fn; /* of a dict, a string, a list; NULL for namesake methods of loop */

@@ -12,6 +12,7 @@ uint32_t unicode_upper(uint32_t cp, uint32_t out[3]);
 uint32_t unicode_lower(uint32_t cp, uint32_t out[3]);
 uint32_t unicode_title(uint32_t cp, uint32_t out[3]);
 bool unicode_is_cased(uint32_t cp); /* has an upper, lower or title case form */
+bool unicode_is_word(uint32_t cp);  /* a letter or a number of any kind */
 /* Neither a control, format, surrogate, private or unassigned character nor a separator; the blank
  * (U+0020) is printable. Python's str.isprintable. */
 bool unicode_is_printable(uint32_t cp);
