@@ -110,7 +110,8 @@ static struct jval filter_groupby(struct jrun *r, const struct jcall *c)
         pair[0] = jrun_get_path(r, k[start].value, c->a[0]);
         if (pair[0].kind == JK_UNDEF && c->a[1].kind != JK_ABSENT) pair[0] = c->a[1];
         pair[1] = values_of(r, k + start, end - start);
-        out[groups++] = jlist_new(r, JK_TUPLE, pair, 2);
+        out[groups] = jlist_new(r, JK_TUPLE, pair, 2);
+        if (r->err == OK) out[groups++].list->is_group = true;
     }
     return jlist_new(r, JK_LIST, out, groups);
 }

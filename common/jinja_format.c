@@ -347,8 +347,9 @@ static struct jval field_value(struct jrun *r, struct cursor *c, const struct jc
         c->at++;
     struct span name = span_of(c->s->ptr + start, c->at - start);
     if (name.len == 0 || (isdigit(name.ptr[0]) && name.len < 6)) {
-        uint32_t index =
-            name.len == 0 ? (*next)++ : (uint32_t)strtoul((const char *)name.ptr, NULL, 10);
+        char digits[8]; /* nothing promises an end behind the name */
+        snprintf(digits, sizeof digits, "%.*s", (int)name.len, (const char *)name.ptr);
+        uint32_t index = name.len == 0 ? (*next)++ : (uint32_t)strtoul(digits, NULL, 10);
         if (index < call->pos_count) v = call->pos[index];
     }
     for (uint32_t i = 0; i < call->kw_count; i++)

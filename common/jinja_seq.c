@@ -183,6 +183,10 @@ struct jval jrun_get_attr(struct jrun *r, struct jval v, const struct jstr *name
     case JK_MACRO:
         if (!span_eq_str(jstr_span(name), "name")) return JV_UNDEF;
         return jstr_copy(r, r->t->names[v.macro->node->name]);
+    case JK_TUPLE:
+        if (v.list->is_group && span_eq_str(jstr_span(name), "grouper")) return v.list->items[0];
+        if (v.list->is_group && span_eq_str(jstr_span(name), "list")) return v.list->items[1];
+        break;
     default: break;
     }
     if (method != NULL && (method->kinds & (1u << v.kind)) != 0)

@@ -83,6 +83,7 @@ struct jlist {
     const struct jval *items;
     struct jlist_back *back; /* as jstr's; or NULL */
     uint32_t count;
+    bool is_group; /* a pair that groupby made: its items have names */
 };
 
 struct jpair {

@@ -78,6 +78,9 @@ static void test_trust(void **state)
     expect("{{ l[0] if true else 'L' }}{{ e or 'L' }}{{ missing|default('D') }}", "p[LD]");
     expect("{{ ('<' ~ l[0] ~ '>')|list|join }}", "[<]p[>]");
     expect("{% for c in 'é' + l[0] %}{{ c }}{% endfor %}", "[é]p");
+    expect("{% for g in [{'a': 2}, {'a': 1}, {'a': 2}]|groupby('a') %}{{ g.grouper }}:{{ "
+           "g.list|length }} {% endfor %}",
+           "1[:]1[ ]2[:]2[ ]");
     expect("{{ '<'|safe + '<' + l[0] }}", "[<]&lt;p");
     expect("{% macro w() %}({{ caller() }}){% endmacro %}{% call w() %}c{{ l[0] }}{% endcall %}",
            "[(c]p[)]");
