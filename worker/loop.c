@@ -191,6 +191,7 @@ static void beat(struct loop *l, uint64_t now_ns)
 {
     if (now_ns < l->next_heartbeat_ns) return;
     l->next_heartbeat_ns = now_ns + LOOP_HEARTBEAT_MS * NS_PER_MS;
+    update_metrics(l); /* what ends without a step shows too */
     for (uint32_t owner = 0; owner < MAILBOX_OWNERS_MAX; owner++)
         if (l->incarnation[owner] != 0)
             report_heartbeat(l->report, owner, atomic_load(&l->draining));

@@ -112,7 +112,7 @@ def test_a_gateway_that_restarts_is_found_again(cluster):
 
     def cut_off():
         try:
-            stream(g.url, {"model": "m", "prompt": "x", "max_tokens": 1000, "ignore_eos": True}, out)
+            stream(g.url, {"model": "m", "prompt": "x", "max_tokens": 450, "ignore_eos": True}, out)
         except OSError:
             pass
 
@@ -159,13 +159,17 @@ def test_another_protocol_version_is_refused(cluster):
     g = cluster.gateway()
     port = int(g.workers.rsplit(":", 1)[1])
     wait_for(lambda: metric(g.admin, "penstock_gateway_workers_ready") == 0)
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as s:
-        s.sendall(b"\xff" + b"\0" * 8 + b"\x7f\x03\x00NULL" + b"\0" * 16 + b"\0" + b"\0" * 31)
-        ready = b"\x05READY\x0bSocket-Type" + struct.pack(">I", 6) + b"DEALER" + b"\x08Identity" + struct.pack(">I", 16) + b"A" * 16
-        s.sendall(b"\x04" + bytes([len(ready)]) + ready)
-        frame = b"PSTK" + struct.pack("<HHII", 99, 1, 0, crc32c(b""))
-        s.sendall(b"\x00" + bytes([len(frame)]) + frame)
-        wait_for(lambda: "version 99" in g.log() and "version 1" in g.log())
+    ready = b"\x05READY\x0bSocket-Type" + struct.pack(">I", 6) + b"DEALER" + b"\x08Identity" + struct.pack(">I", 16) + b"A" * 16
+    frame = b"PSTK" + struct.pack("<HHII", 99, 1, 0, crc32c(b""))
+
+    def refused():
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as s:
+            s.sendall(b"\xff" + b"\0" * 8 + b"\x7f\x03\x00NULL" + b"\0" * 16 + b"\0" + b"\0" * 31)
+            s.sendall(b"\x04" + bytes([len(ready)]) + ready + b"\x00" + bytes([len(frame)]) + frame)
+            time.sleep(0.3)
+        return "version 99" in g.log() and "version 1" in g.log()
+
+    wait_for(refused)
 
 
 def run(name, *args):

@@ -99,7 +99,8 @@ def test_completions(client):
     echo = client.completions.create(model="m", prompt="Once upon a time", max_tokens=8, temperature=0, echo=True)
     assert echo.choices[0].text == "Once upon a time" + text.choices[0].text
     lp = client.completions.create(model="m", prompt="Hi", max_tokens=3, temperature=0, logprobs=2)
-    assert len(lp.choices[0].logprobs.tokens) == 3 and len(lp.choices[0].logprobs.top_logprobs[0]) == 2
+    assert len(lp.choices[0].logprobs.tokens) == len(lp.choices[0].logprobs.top_logprobs) == 3
+    assert all(1 <= len(t) <= 2 for t in lp.choices[0].logprobs.top_logprobs)  # broken characters may share a key
 
 
 def test_extras_and_penalties(client):
