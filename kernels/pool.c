@@ -4,7 +4,7 @@
  * A gate is a 32-bit generation that waiters watch: first with pause instructions, then yielding
  * the core to whoever wants it, for spin_ns in all, then on a futex. Sleeping early looks polite
  * and is ruinous: a core that idles is given to another thread, and waking up costs tens of
- * microseconds, at each of a hundred barriers (measured: 13 ms a step instead of 4 with a neighbour
+ * microseconds, at each of a hundred barriers (measured: 13 ms a step instead of 5 with a neighbour
  * on one of two cores). Who opens it pays for the system call only when somebody sleeps. The
  * `start` gate opens once a run; the `barrier` gate opens when the last of the threads has arrived,
  * and the end of a run is one more barrier. */
@@ -23,10 +23,8 @@
 
 enum {
     CACHE_LINE = 64,
-    SPIN_NS_FREE =
-        2000000, /* each thread has a core: longer than whoever borrows one for a moment */
-    SPIN_NS_CROWDED = 500, /* fewer cores than threads: whom we wait for needs this very core */
-    SPIN_NS_ALONE = 20000, /* then the core is offered to others between looks */
+    SPIN_NS_FREE = 2000000, /* a core each: longer than whoever borrows one for a moment */
+    SPIN_NS_CROWDED = 500,  /* fewer cores than threads: whom we wait for needs this very core */
     YIELD_NS = 3000, /* from then on, a thread that waits for our core gets it: it may be ours */
     PAUSES_PER_CLOCK = 32, /* between two looks at the clock */
 };
@@ -83,7 +81,6 @@ static void gate_wait(struct gate *g, uint32_t old, uint64_t spin_ns)
         if (begin_ns == 0) begin_ns = now;
         if (now - begin_ns >= spin_ns) break;
         if (now - begin_ns >= YIELD_NS) (void)sched_yield();
-        if (now - begin_ns >= SPIN_NS_ALONE) (void)sched_yield();
     }
     atomic_fetch_add(&g->sleepers, 1);
     while (atomic_load(&g->generation) == old)
