@@ -105,7 +105,7 @@ def main():
     p.add_argument("--quick", action="store_true")
     p.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     a = p.parse_args()
-    turns = 1 if a.quick else 3
+    turns = 1 if a.quick else 2
     compare(a, a.model, os.path.basename(a.model), "1,32", turns, {"prefill": 4, 1: 2, 32: 4})
     if a.big:
         compare(a, a.big, "synth llama-1b q4_0", "1,16", turns, {"prefill": 2, 1: 1.2, 16: 3})
