@@ -29,7 +29,7 @@ struct settings {
 };
 
 enum { LIVE_SILENT_S = 60, LINGER_MS = 1000, CONTEXT_DEFAULT_MAX = 32768 };
-#define KV_MEMORY_DEFAULT_MAX (UINT64_C(4) << 30)
+#define KV_MEMORY_DEFAULT_MAX (UINT64_C(2) << 30)
 
 struct worker {
     struct settings set;
@@ -72,7 +72,7 @@ static enum config_result read_settings(struct settings *s, int argc, char **arg
         {"max-waiting", CONFIG_U32, &s->waiting, "16", 1, 4096, NULL, "",
          "Requests taken ahead of room: they start without a round trip to the gateway."},
         {"kv-memory", CONFIG_U64, &s->kv_memory, "0", 0, 0, NULL, "bytes",
-         "Memory of the KV cache; 0 takes a quarter of what is free, at most 4G."},
+         "Memory of the KV cache; 0 takes a quarter of what is free, at most 2G."},
         {"kv-type", CONFIG_CHOICE, &s->kv_type, "f16", 0, 0, "f16|q8", "",
          "Type of the KV cache: q8 needs half the memory and costs a little accuracy "
          "(docs/performance.md)."},

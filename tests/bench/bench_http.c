@@ -35,10 +35,11 @@ struct load {
     struct sockaddr_in address;
     int epoll;
     struct stream *all;
-    uint32_t started, ended, failed;
+    uint32_t started, ended, failed, decoding; /* decoding: streams past their first token */
     double *ttft_s, *tpot_s;
     uint64_t total_tokens, first_ns, last_ns;
-    uint64_t full_from_ns, full_to_ns, full_tokens; /* while all streams ran: the steady state */
+    uint64_t full_from_ns, full_to_ns,
+        full_tokens; /* while all streams decoded: the steady state */
 };
 
 static void fail(const char *what)
@@ -104,9 +105,12 @@ static void on_line(struct load *l, struct stream *s, const char *line, uint64_t
     if (strstr(line, "\"error\"") != NULL) fprintf(stderr, "bench_http: %s\n", line);
     if (strstr(line, "\"finish_reason\":null") == NULL) return;
     s->events++;
-    if (s->first_ns == 0) s->first_ns = now_ns;
+    if (s->first_ns == 0) {
+        s->first_ns = now_ns;
+        l->decoding++;
+    }
     s->last_ns = now_ns;
-    if (l->started - l->ended == l->streams) {
+    if (l->decoding == l->streams) { /* prefill is over, and none has ended */
         if (l->full_from_ns == 0) l->full_from_ns = now_ns;
         l->full_to_ns = now_ns;
         l->full_tokens++;
@@ -142,12 +146,13 @@ static void end_stream(struct load *l, struct stream *s)
     l->total_tokens += s->tokens;
     l->last_ns = clock_now_ns();
     l->ended++;
+    l->decoding--;
 }
 
 static void run(struct load *l, uint32_t seed, uint32_t seed_step)
 {
     struct epoll_event events[256];
-    l->started = l->ended = 0;
+    l->started = l->ended = l->decoding = 0;
     for (uint32_t i = 0; i < l->streams && l->started < l->requests; i++)
         open_stream(l, &l->all[i], seed + l->started * seed_step);
     while (l->ended < l->started) {

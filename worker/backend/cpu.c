@@ -63,7 +63,14 @@ static void *cpu_alloc(struct backend *b, size_t bytes)
     if (whole >= HUGE_BYTES) whole = (whole + HUGE_BYTES - 1) & ~(size_t)(HUGE_BYTES - 1);
     void *ptr = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (ptr == MAP_FAILED) return NULL;
-    if (whole >= HUGE_BYTES) (void)madvise(ptr, whole, MADV_HUGEPAGE);
+    if (whole >= HUGE_BYTES) {
+        (void)madvise(ptr, whole, MADV_HUGEPAGE);
+#ifdef MADV_POPULATE_WRITE
+        /* all of it now: a page that first comes in the middle of a step costs that step, and
+         * memory that is not to be had is better missed at the start */
+        (void)madvise(ptr, whole, MADV_POPULATE_WRITE);
+#endif
+    }
     cpu->allocations[cpu->allocation_count++] = (struct allocation){ptr, whole};
     return ptr;
 }
