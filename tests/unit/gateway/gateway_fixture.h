@@ -23,7 +23,12 @@ static const char *const fixture_words[] = {"he", "llo", BLANK "wor", "ld",
                                             "EN", "D!",  "aaaa",      "x"};
 enum { W_HE = ID_WORD, W_LLO, W_WOR, W_LD, W_EN, W_D, W_AAAA, W_X, VOCAB_COUNT };
 
-static inline struct tokenizer *fixture_tokenizer(void)
+static const char fixture_template[] =
+    "{% for m in messages %}{% if m.content == 'forbidden' %}{{ raise_exception('not that') }}"
+    "{% endif %}{{ bos_token }}{{ m.role }}:{{ m.content }}|{% endfor %}"
+    "{% if add_generation_prompt %}{{ bos_token }}assistant:{% endif %}";
+
+static inline void fixture_asset(struct buffer *asset)
 {
     static struct span tokens[VOCAB_MAX];
     static float scores[VOCAB_MAX];
@@ -59,12 +64,19 @@ static inline struct tokenizer *fixture_tokenizer(void)
                                   .pad = TOKEN_NONE,
                                   .eot = TOKEN_NONE,
                                   .eom = TOKEN_NONE};
+    struct errmsg why = {""};
+    buffer_init(asset, 1 << 20);
+    enum err err = tokenizer_asset_pack(&spec, asset, &why);
+    CHECK_MSG(err == OK, "%s", why.text);
+}
+
+static inline struct tokenizer *fixture_tokenizer(void)
+{
     struct buffer asset;
     struct errmsg why = {""};
     struct tokenizer *t = NULL;
-    buffer_init(&asset, 1 << 20);
-    enum err err = tokenizer_asset_pack(&spec, &asset, &why);
-    if (err == OK) err = tokenizer_create(buffer_view(&asset), &t, &why);
+    fixture_asset(&asset);
+    enum err err = tokenizer_create(buffer_view(&asset), &t, &why);
     CHECK_MSG(err == OK, "%s", why.text);
     buffer_deinit(&asset);
     return t;
@@ -72,10 +84,6 @@ static inline struct tokenizer *fixture_tokenizer(void)
 
 static inline void fixture_model_init(struct served_model *m)
 {
-    static const char template[] =
-        "{% for m in messages %}{% if m.content == 'forbidden' %}{{ raise_exception('not that') }}"
-        "{% endif %}{{ bos_token }}{{ m.role }}:{{ m.content }}|{% endfor %}"
-        "{% if add_generation_prompt %}{{ bos_token }}assistant:{% endif %}";
     struct errmsg why = {""};
     *m = (struct served_model){.used = true,
                                .name = "m",
@@ -86,7 +94,7 @@ static inline void fixture_model_init(struct served_model *m)
                                .eos = "</s>"};
     m->tokenizer_asset.here = true;
     m->tokenizer = fixture_tokenizer();
-    enum err err = chat_template_create(span_str(template), &m->chat_template, &why);
+    enum err err = chat_template_create(span_str(fixture_template), &m->chat_template, &why);
     CHECK_MSG(err == OK, "%s", why.text);
 }
 
