@@ -98,6 +98,7 @@ struct request {
     struct arena arena;
     struct http_exchange *x; /* NULL: the client is gone */
     enum endpoint endpoint;
+    bool in_job; /* a prepare thread has it: all but this, x and the ids is the thread's alone */
     char request_id[REQUEST_ID_BYTES_MAX + 1];
     char public_id[48]; /* "chatcmpl-..." */
     char model_name[MODEL_NAME_BYTES_MAX];
@@ -110,7 +111,6 @@ struct request {
     uint32_t choice_count, choices_open;
     struct unit **unit_list;
     uint32_t unit_count, unit_cap;
-    bool in_job; /* a prepare thread has it: it may not be freed */
     bool failed;
     struct api_error error;
     uint64_t received_ns, first_token_ns, last_token_ns, last_write_ns, deadline_ns;

@@ -99,28 +99,29 @@ static void log_end(const struct request *r, uint32_t status, uint64_t now_ns)
              (unsigned long long)((now_ns - r->received_ns) / 1000));
 }
 
-static void free_request(struct loop *l, struct request *r)
+/* The only place where a request's end is counted. */
+static void end_request(struct loop *l, struct request *r, uint32_t status)
 {
+    uint64_t now_ns = clock_now_ns();
+    reply_count_usage(r);
+    count_end(l, r, status, now_ns);
+    log_end(r, status, now_ns);
     unlink_request(l, r);
     if (r->model != NULL) r->model->holders--;
     request_destroy(r);
 }
 
-/* The exchange is over: the only place where a request's end is counted. */
+/* The exchange is over. What a thread works on may not be looked at: it ends when it comes back. */
 static void on_done(void *arg, struct http_exchange *x, bool complete)
 {
     struct loop *l = arg;
     struct request *r = http_user(x);
     if (r == NULL) return; /* an answer that needed no request */
-    uint64_t now_ns = clock_now_ns();
     r->x = NULL;
+    if (r->in_job) return;
     dispatch_abandon(&l->dispatch, r);
     loop__again(l); /* there may be room now */
-    reply_count_usage(r);
-    uint32_t status = r->failed ? r->error.status : complete ? 200 : 499;
-    count_end(l, r, status, now_ns);
-    log_end(r, status, now_ns);
-    if (!r->in_job) free_request(l, r); /* else when the thread gives it back */
+    end_request(l, r, r->failed ? r->error.status : complete ? 200 : 499);
 }
 
 static void on_request(void *arg, struct http_exchange *x)
@@ -228,8 +229,8 @@ void loop__end_all(struct loop *l)
 {
     for (struct request *r = l->requests, *next; r != NULL; r = next) {
         next = r->next;
-        if (r->x != NULL && !r->in_job && !r->failed &&
-            (r->choice_count == 0 || r->choices_open > 0))
+        if (r->in_job) continue; /* a thread writes to it */
+        if (r->x != NULL && !r->failed && (r->choice_count == 0 || r->choices_open > 0))
             fail(l, r, 503, "shutting_down", "The server is shutting down. Please try again.");
     }
 }
@@ -238,7 +239,8 @@ void loop__request_tick(struct loop *l, uint64_t now_ns)
 {
     for (struct request *r = l->requests, *next; r != NULL; r = next) {
         next = r->next;
-        if (r->x == NULL || r->in_job || r->failed || r->choices_open == 0) continue;
+        if (r->in_job) continue; /* a thread writes to it */
+        if (r->x == NULL || r->failed || r->choices_open == 0) continue;
         if (r->deadline_ns != 0 && now_ns >= r->deadline_ns) {
             fail(l, r, 408, "timeout", "The request did not finish before its deadline.");
             continue;
@@ -357,7 +359,7 @@ static void advance(struct loop *l, struct request *r)
 void loop__on_prepared(struct loop *l, struct request *r)
 {
     if (r->x == NULL)
-        free_request(l, r); /* the client left meanwhile; its end was counted */
+        end_request(l, r, 499); /* the client left meanwhile */
     else
         advance(l, r);
 }
