@@ -44,7 +44,7 @@ count() { # PASSED FAILED
 
 build() { # PRESET
     title "build $1"
-    cmake --preset "$1" >"build/$1.configure.log" 2>&1 && cmake --build --preset "$1" -j "$jobs" >"build/$1.build.log" 2>&1 && return 0
+    cmake --preset "$1" -DPENSTOCK_TESTS=ON >"build/$1.configure.log" 2>&1 && cmake --build --preset "$1" -j "$jobs" >"build/$1.build.log" 2>&1 && return 0
     grep -E 'error|FAILED|undefined' "build/$1.build.log" | head -n 20
     tail -n 5 "build/$1.configure.log"
     say "The build $1 failed; see build/$1.build.log."

@@ -33,7 +33,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 
-{ cmake --preset release && cmake --build --preset release; } >/dev/null
+{ cmake --preset release -DPENSTOCK_TESTS=ON && cmake --build --preset release; } >/dev/null
 [ -n "$model" ] || model=$("$root/deploy/get-model.sh")
 if [ -z "$peer" ]; then
     peer=$root/build/peer-venv/bin/python
