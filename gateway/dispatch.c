@@ -204,6 +204,7 @@ static void on_failed_choice(struct dispatch *d, struct unit *u, const struct to
                         NULL, "%s",
                         deadline ? "The request did not finish before its deadline."
                                  : "The model could not compute this request.");
+    if (deadline) error.should_retry = 0;
     fail_request(d, r, &error);
 }
 

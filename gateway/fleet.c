@@ -69,6 +69,12 @@ bool worker_dead(const struct worker *w, uint64_t now_ns)
     return w->state != WORKER_NONE && now_ns - w->last_heard_ns >= DEAD_NS;
 }
 
+void fleet_forgive(struct fleet *f, uint64_t now_ns)
+{
+    for (uint32_t i = 0; i < f->count; i++)
+        if (f->workers[i].state != WORKER_NONE) f->workers[i].last_heard_ns = now_ns;
+}
+
 /* Choices end where the model ends them, seldom at max_tokens: what they will hold is guessed from
  * those that ended lately. A worker that runs out preempts, and nothing is lost but time. */
 static uint64_t tokens_of(const struct fleet *f, const struct unit *u)

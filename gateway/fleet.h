@@ -71,6 +71,9 @@ bool fleet_serves(const struct fleet *f,
                   const struct served_model *m); /* some worker does, in whatever state */
 bool worker_dead(const struct worker *w, uint64_t now_ns);
 
+/* Nobody listened for a while (this process was stopped): that is no worker's silence. */
+void fleet_forgive(struct fleet *f, uint64_t now_ns);
+
 void fleet_charge(struct fleet *f, struct worker *w, struct unit *u, uint32_t cached_tokens);
 void fleet_started(struct unit *u); /* its first token came: the prefill is done */
 void fleet_choice_over(struct fleet *f, struct unit *u, const struct choice *c);

@@ -9,7 +9,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-enum { TICK_MS = 100, LAST_WORDS_MS = 500, SCRATCH_BYTES_MAX = 64 << 20 };
+enum { TICK_MS = 100, LAST_WORDS_MS = 500, STALL_MS = 700, SCRATCH_BYTES_MAX = 64 << 20 };
 
 /* ---- metrics ---- */
 
@@ -146,6 +146,12 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
     struct loop *l = arg;
     (void)fd, (void)what;
     uint64_t now_ns = clock_now_ns();
+    if (l->last_tick_ns != 0 && now_ns - l->last_tick_ns > STALL_MS * NS_PER_MS) {
+        log_warn("ev=loop.stall ms=%llu",
+                 (unsigned long long)((now_ns - l->last_tick_ns) / NS_PER_MS));
+        fleet_forgive(&l->dispatch.fleet, now_ns);
+    }
+    l->last_tick_ns = now_ns;
     dispatch_tick(&l->dispatch, now_ns);
     loop__flush_submits(l);
     loop__worker_tick(l, now_ns);

@@ -58,7 +58,7 @@ struct loop {
     struct loop_gauges shown;
     struct dispatch_counts counted; /* what of dispatch's counts the metrics have */
     bool draining, ending;          /* ending: all is told, and goes out */
-    uint64_t drain_deadline_ns;
+    uint64_t drain_deadline_ns, last_tick_ns;
 };
 
 enum err loop_create(const struct loop_settings *settings, struct loop **out,

@@ -168,6 +168,8 @@ static void fail(struct loop *l, struct request *r, uint32_t status, const char 
 {
     struct api_error e;
     (void)api_error_set(&e, status, code, NULL, "%s", text);
+    if (status == 503) e.retry_after_s = 1;
+    if (status == 408) e.should_retry = 0; /* clients would, and it would take as long again */
     dispatch_abandon(&l->dispatch, r);
     loop__failed(l, r, &e);
 }

@@ -57,14 +57,15 @@ static void copy_spelling(const struct tokenizer *t, uint32_t id, char *out, siz
 }
 
 /* A whole asset: checked against its hash, then made into what it is for. */
-static void use_asset(struct served_model *m, struct asset *a)
+static void use_asset(struct served_model *m, struct asset *a, uint64_t now_ns)
 {
     struct errmsg why = {""};
     enum err err = hash128_eq(hash128_of(buffer_view(&a->bytes)), a->hash) ? OK : ERR_PROTO;
     if (err != OK) {
         log_warn("ev=asset.wrong_hash model=%s kind=%u", m->name, a->kind);
-        buffer_reset(&a->bytes); /* asked for again */
+        buffer_reset(&a->bytes);
         a->total_bytes = 0;
+        a->asked_ns = now_ns; /* as if it were under way: not again at once */
         return;
     }
     if (a->kind == 1) {
@@ -85,7 +86,7 @@ static void use_asset(struct served_model *m, struct asset *a)
 }
 
 bool served_model_take_part(struct served_model *m, struct hash128 hash, uint64_t total_bytes,
-                            uint64_t offset, struct span data)
+                            uint64_t offset, struct span data, uint64_t now_ns)
 {
     struct asset *all[] = {&m->tokenizer_asset, &m->template_asset};
     for (size_t i = 0; i < 2; i++) {
@@ -98,7 +99,7 @@ bool served_model_take_part(struct served_model *m, struct hash128 hash, uint64_
         a->total_bytes = total_bytes;
         buffer_add_span(&a->bytes, data);
         if (a->bytes.len < total_bytes || buffer_status(&a->bytes) != OK) return false;
-        use_asset(m, a);
+        use_asset(m, a, now_ns);
         return a->here;
     }
     return false;

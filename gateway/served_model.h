@@ -46,9 +46,10 @@ enum err served_model_offer(struct served_models *m, const char *name, struct ha
                             struct hash128 tokenizer_hash, const struct hash128 *template_hash,
                             uint32_t vocab_count, uint32_t context_max, int64_t created,
                             struct served_model **out) MUST_CHECK;
-/* A part of an asset. True when something became whole. */
+/* A part of an asset. True when something became whole. What does not match its hash is dropped,
+ * and asked for again after a while. */
 bool served_model_take_part(struct served_model *m, struct hash128 hash, uint64_t total_bytes,
-                            uint64_t offset, struct span data);
+                            uint64_t offset, struct span data, uint64_t now_ns);
 bool served_model_ready(const struct served_model *m);   /* its assets are here */
 bool served_model_offered(const struct served_model *m); /* and they can be used */
 void served_models_deinit(struct served_models *m);

@@ -281,7 +281,7 @@ static void on_hello(struct loop *l, const struct transport_peer *peer, const Pe
 static void on_asset(struct loop *l, struct worker *w, const Penstock__Asset *m, uint64_t now_ns)
 {
     if (served_model_take_part(w->model, hash_from(m->hash), m->total_bytes, m->offset,
-                               span_of(m->data.data, m->data.len)) &&
+                               span_of(m->data.data, m->data.len), now_ns) &&
         served_model_ready(w->model))
         log_info("ev=model.ready model=%s", w->model->name);
     ask_assets(l, w, now_ns); /* the next part, or what is still missing */
