@@ -30,9 +30,12 @@ static inline bool span_eq_str(struct span a, const char *text)
 {
     return span_eq(a, span_str(text));
 }
+/* What lies behind the first start bytes; empty (at the end, not NULL: libc wants pointers even for
+ * nothing) if that is all. */
 static inline struct span span_from(struct span s, size_t start)
 {
-    return start >= s.len ? span_of(NULL, 0) : span_of(s.ptr + start, s.len - start);
+    if (s.ptr == NULL) return s;
+    return start >= s.len ? span_of(s.ptr + s.len, 0) : span_of(s.ptr + start, s.len - start);
 }
 
 /* The machine is little-endian (checked at build time); memcpy makes the loads legal at any
