@@ -8,18 +8,32 @@
 
 enum { ACT_TILE_ROWS = 8 };
 
-/* One tile of rows of one group of columns of ACT_Q8; tiles are [tile][group]. */
+/* One tile of rows of one group of columns; [tile][group]. ACT_Q16 has two of them for a group:
+ * the value is 128 * the first's q + the second's, and the first's scale and sums are of that. */
 struct act_tile_group {
-    int8_t q[ACT_TILE_ROWS][GROUP_COLS]; /* -127..127 */
-    float scale[ACT_TILE_ROWS];          /* amax / 127; NaN when the group holds NaN or Inf */
-    float scaled_sum[ACT_TILE_ROWS];     /* scale * sum of q, what a weight's minimum wants */
-    int32_t minus_sum[ACT_TILE_ROWS];    /* -sum of q, what a weight's zero wants */
+    int8_t q[ACT_TILE_ROWS][GROUP_COLS]; /* -127..127; the second: -64..63 */
+    float scale[ACT_TILE_ROWS];          /* amax / 127 (/ 128); NaN: the group holds NaN or Inf */
+    float scaled_sum[ACT_TILE_ROWS];     /* scale * sum of values, what a weight's minimum wants */
+    int32_t minus_sum[ACT_TILE_ROWS];    /* -sum of values, what a weight's zero wants */
 };
+enum { ACT_LOW_BITS = 7 };  /* of a value of ACT_Q16 in the second plane */
+#define ACT_AMAX_MIN 1e-34f /* a group of smaller values is zero */
 
+/* struct act_tile_group for each group of columns */
+static inline size_t act_planes(enum act_type type)
+{
+    return type == ACT_Q16 ? 2 : 1;
+}
 static inline struct act_tile_group *act_tile(const struct act *a, uint32_t row, uint32_t group)
 {
     size_t groups = a->cols / GROUP_COLS;
-    return (struct act_tile_group *)a->data + (size_t)(row / ACT_TILE_ROWS) * groups + group;
+    return (struct act_tile_group *)a->data +
+           ((size_t)(row / ACT_TILE_ROWS) * groups + group) * act_planes(a->type);
+}
+/* What amax is divided by: the largest value. */
+static inline float act_steps(enum act_type type)
+{
+    return type == ACT_Q16 ? 127.0f * (1 << ACT_LOW_BITS) : 127.0f;
 }
 
 /* Q4 and Q8: groups lie in pairs that share a 64-byte line of scales, so that every line of q is

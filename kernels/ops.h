@@ -46,6 +46,8 @@ struct weight {
 enum act_type {
     ACT_F32, /* float [rows, cols]: for WEIGHT_F32, F16, BF16 */
     ACT_Q8,  /* int8 in groups of 32 with f32 scale, packed by kernels/act.h for WEIGHT_Q4 and Q8 */
+    ACT_Q16, /* the same with 15 bits in two int8 planes: where 8 bits cost too much accuracy */
+    ACT_TYPES_,
 };
 struct act {
     enum act_type type;

@@ -41,10 +41,41 @@ INLINE void fixup(__m256 *acc, __m256i sum, __m256 dw, __m256 dm, const struct a
     *acc = _mm256_fmadd_ps(dm, _mm256_broadcast_ss(&a->scaled_sum[m]), v);
 }
 
-INLINE void step_q4(struct half_group h, const struct weight *w, const struct act_tile_group *a,
-                    uint32_t rows, __m256 *acc)
+INLINE __m256i sum_q4(const __m256i q[WORDS], const int8_t *x)
 {
-    const __m256i nibble = _mm256_set1_epi8(15), ones = _mm256_set1_epi16(1);
+    __m256i sum = _mm256_maddubs_epi16(q[0], four_of(x));
+#pragma GCC unroll 8
+    for (uint32_t j = 1; j < WORDS; j++)
+        sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(q[j], four_of(x + 4 * j)));
+    return _mm256_madd_epi16(sum, _mm256_set1_epi16(1));
+}
+
+INLINE __m256i sum_q8(const __m256i q[WORDS], const int8_t *x)
+{
+    __m256i sum = _mm256_setzero_si256();
+#pragma GCC unroll 8
+    for (uint32_t j = 0; j < WORDS; j++) {
+        __m256i signs = _mm256_sign_epi8(four_of(x + 4 * j), q[j]);
+        __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(q[j]), signs);
+        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+    }
+    return sum;
+}
+
+/* Both planes of ACT_Q16, or the only one. */
+INLINE __m256i sum_planes(bool q4, bool two_planes, const __m256i q[WORDS],
+                          const struct act_tile_group *a, uint32_t m)
+{
+    __m256i sum = q4 ? sum_q4(q, a->q[m]) : sum_q8(q, a->q[m]);
+    if (!two_planes) return sum;
+    __m256i low = q4 ? sum_q4(q, a[1].q[m]) : sum_q8(q, a[1].q[m]);
+    return _mm256_add_epi32(_mm256_slli_epi32(sum, ACT_LOW_BITS), low);
+}
+
+INLINE void step_q4(struct half_group h, const struct weight *w, bool two_planes,
+                    const struct act_tile_group *a, uint32_t rows, __m256 *acc)
+{
+    const __m256i nibble = _mm256_set1_epi8(15);
     __m256i q[WORDS];
     for (uint32_t j = 0; j < WORDS / 2; j++) {
         __m256i v = _mm256_load_si256((const __m256i *)(const void *)(h.q + LINE * j));
@@ -53,19 +84,14 @@ INLINE void step_q4(struct half_group h, const struct weight *w, const struct ac
     }
     __m256 dw = halves(h.scale);
     __m256 dm = w->has_min ? halves(h.min) : _mm256_mul_ps(dw, _mm256_set1_ps(-(float)w->zero));
-    for (uint32_t m = 0; m < rows; m++) {
-        __m256i sum = _mm256_maddubs_epi16(q[0], four_of(a->q[m]));
-#pragma GCC unroll 8
-        for (uint32_t j = 1; j < WORDS; j++)
-            sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(q[j], four_of(a->q[m] + 4 * j)));
-        fixup(&acc[2 * m], _mm256_madd_epi16(sum, ones), dw, dm, a, m);
-    }
+    for (uint32_t m = 0; m < rows; m++)
+        fixup(&acc[2 * m], sum_planes(true, two_planes, q, a, m), dw, dm, a, m);
 }
 
-INLINE void step_q8(struct half_group h, const struct weight *w, const struct act_tile_group *a,
-                    uint32_t rows, __m256 *acc)
+INLINE void step_q8(struct half_group h, const struct weight *w, bool two_planes,
+                    const struct act_tile_group *a, uint32_t rows, __m256 *acc)
 {
-    const __m256i top = _mm256_set1_epi8(-128), ones = _mm256_set1_epi16(1);
+    const __m256i top = _mm256_set1_epi8(-128);
     __m256i q[WORDS];
     for (uint32_t j = 0; j < WORDS; j++)
         q[j] = _mm256_xor_si256(_mm256_load_si256((const __m256i *)(const void *)(h.q + LINE * j)),
@@ -73,25 +99,17 @@ INLINE void step_q8(struct half_group h, const struct weight *w, const struct ac
     __m256 dw = halves(h.scale);
     __m256 min = w->has_min ? halves(h.min) : _mm256_mul_ps(dw, _mm256_set1_ps(-(float)w->zero));
     __m256 dm = _mm256_fmadd_ps(dw, _mm256_set1_ps(128), min);
-    for (uint32_t m = 0; m < rows; m++) {
-        __m256i sum = _mm256_setzero_si256();
-#pragma GCC unroll 8
-        for (uint32_t j = 0; j < WORDS; j++) {
-            __m256i x = _mm256_sign_epi8(four_of(a->q[m] + 4 * j), q[j]);
-            __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(q[j]), x);
-            sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, ones));
-        }
-        fixup(&acc[2 * m], sum, dw, dm, a, m);
-    }
+    for (uint32_t m = 0; m < rows; m++)
+        fixup(&acc[2 * m], sum_planes(false, two_planes, q, a, m), dw, dm, a, m);
 }
 
-INLINE void dot_quantized(const struct linear_tile *t, bool q4, __m256 *acc)
+INLINE void dot_quantized(const struct linear_tile *t, bool q4, bool two_planes, __m256 *acc)
 {
     const struct weight *w = t->weight;
     const size_t head = pair_head_bytes(w->has_min), q_bytes = group_q_bytes(w->type);
     const uint8_t *panel = weight_panel(w, t->panel);
     const struct act_tile_group *a = act_tile(t->in, t->row, 0);
-    for (uint32_t g = 0; g < w->cols / GROUP_COLS; g++, a++) {
+    for (uint32_t g = 0; g < w->cols / GROUP_COLS; g++, a += two_planes ? 2 : 1) {
         const uint8_t *pair = panel + g / 2 * (head + 2 * q_bytes);
         struct half_group h = {pair + 32 * (g % 2), pair + 64 + 32 * (g % 2),
                                pair + head + q_bytes * (g % 2)};
@@ -99,9 +117,9 @@ INLINE void dot_quantized(const struct linear_tile *t, bool q4, __m256 *acc)
             _mm_prefetch((const char *)h.q + PREFETCH_BYTES + i, _MM_HINT_T0);
         for (uint32_t half = 0; half < 2; half++) {
             if (q4)
-                step_q4(h, w, a, t->rows, acc + half);
+                step_q4(h, w, two_planes, a, t->rows, acc + half);
             else
-                step_q8(h, w, a, t->rows, acc + half);
+                step_q8(h, w, two_planes, a, t->rows, acc + half);
             h = (struct half_group){h.scale + 16, h.min + 16, h.q + 32};
         }
     }
@@ -179,14 +197,22 @@ static void store(const struct linear_tile *t, const __m256 *acc)
     }
 }
 
+INLINE void dot_planes(const struct linear_tile *t, bool q4, __m256 *acc)
+{
+    if (t->in->type == ACT_Q16)
+        dot_quantized(t, q4, true, acc);
+    else
+        dot_quantized(t, q4, false, acc);
+}
+
 static void tile(const struct linear_tile *t)
 {
     __m256 acc[2 * ACT_TILE_ROWS];
     for (uint32_t m = 0; m < 2 * ACT_TILE_ROWS; m++)
         acc[m] = _mm256_setzero_ps();
     switch (t->weight->type) {
-    case WEIGHT_Q4: dot_quantized(t, true, acc); break;
-    case WEIGHT_Q8: dot_quantized(t, false, acc); break;
+    case WEIGHT_Q4: dot_planes(t, true, acc); break;
+    case WEIGHT_Q8: dot_planes(t, false, acc); break;
     case WEIGHT_F32: dot_float_rows(t, WEIGHT_F32, acc); break;
     case WEIGHT_F16: dot_float_rows(t, WEIGHT_F16, acc); break;
     default: dot_float_rows(t, WEIGHT_BF16, acc); break;

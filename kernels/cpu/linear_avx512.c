@@ -2,9 +2,9 @@
  *
  * A tile is 16 output rows (the lanes) x up to 8 activation rows. For each group of 32 columns the
  * weights are unpacked once into eight registers; each activation row broadcasts four of its values
- * at a time into vpdpbusd (exact in int32: 32 * 255 * 127 < 2^31), then one or two FMAs bring the
- * group into the float accumulator: += dot * (scale_w * scale_x) and += min_w * (scale_x * sum x).
- * Every tile size does these same operations in the same order. */
+ * at a time into vpdpbusd (exact in int32: 32 * 255 * 127 * 128 < 2^31), then one or two FMAs bring
+ * the group into the float accumulator: += dot * (scale_w * scale_x) and += min_w * (scale_x * sum
+ * x). Every tile size does these same operations in the same order. */
 #include <immintrin.h>
 
 #include "kernels/cpu/linear.h"
@@ -37,7 +37,7 @@ enum zero_kind {
 
 /* What the kernel is made for; constants, so that each combination is compiled by itself. */
 struct shape {
-    bool q4, prefetch;
+    bool q4, prefetch, two_planes; /* of the activations: ACT_Q16 */
     enum zero_kind zero;
     uint32_t rows;
 };
@@ -65,12 +65,19 @@ INLINE void group_step(const struct shape s, __m512 minus_zero, const uint8_t *s
     if (s.zero == ZERO_OTHER) dm = _mm512_mul_ps(dw, minus_zero);
 #pragma GCC unroll 8
     for (uint32_t m = 0; m < s.rows; m++) {
-        __m512i sum = _mm512_setzero_si512();
+        __m512i sum = _mm512_setzero_si512(), start = sum;
         if (s.zero == ZERO_USUAL)
-            sum = _mm512_slli_epi32(_mm512_set1_epi32(a->minus_sum[m]), s.q4 ? 3 : 7);
+            start = _mm512_slli_epi32(_mm512_set1_epi32(a->minus_sum[m]), s.q4 ? 3 : 7);
+        if (s.two_planes) {
+#pragma GCC unroll 8
+            for (uint32_t j = 0; j < WORDS; j++)
+                sum = _mm512_dpbusd_epi32(sum, w[j], four_of(a[0].q[m] + 4 * j));
+            start = _mm512_add_epi32(start, _mm512_slli_epi32(sum, ACT_LOW_BITS));
+        }
+        sum = start;
 #pragma GCC unroll 8
         for (uint32_t j = 0; j < WORDS; j++)
-            sum = _mm512_dpbusd_epi32(sum, w[j], four_of(a->q[m] + 4 * j));
+            sum = _mm512_dpbusd_epi32(sum, w[j], four_of(a[s.two_planes].q[m] + 4 * j));
         __m512 scales = _mm512_mul_ps(dw, _mm512_set1_ps(a->scale[m]));
         acc[m] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), scales, acc[m]);
         if (s.zero != ZERO_USUAL)
@@ -91,11 +98,11 @@ INLINE void dot_quantized(const struct linear_tile *t, const struct shape s, __m
     const size_t q_bytes = s.q4 ? 256 : 512, head = s.zero == ZERO_MIN ? 128 : 64;
     const uint8_t *p = weight_panel(w, t->panel);
     const struct act_tile_group *a = act_tile(t->in, t->row, 0);
-    const uint32_t groups = w->cols / GROUP_COLS;
-    for (uint32_t pair = 0; pair < groups / 2; pair++, a += 2, p += head + 2 * q_bytes) {
+    const uint32_t groups = w->cols / GROUP_COLS, planes = s.two_planes ? 2 : 1;
+    for (uint32_t pair = 0; pair < groups / 2; pair++, a += 2 * planes, p += head + 2 * q_bytes) {
         if (s.prefetch) prefetch(p, head + 2 * q_bytes);
         group_step(s, minus_zero, p, p + 64, p + head, a, acc);
-        group_step(s, minus_zero, p + 32, p + 96, p + head + q_bytes, a + 1, acc);
+        group_step(s, minus_zero, p + 32, p + 96, p + head + q_bytes, a + planes, acc);
     }
     if (groups % 2) group_step(s, minus_zero, p, p + 64, p + head, a, acc);
 }
@@ -161,15 +168,23 @@ INLINE void store(const struct linear_tile *t, uint32_t rows, const __m512 *acc)
     }
 }
 
+INLINE void dot_planes(const struct linear_tile *t, const struct shape s, __m512 *acc)
+{
+    if (t->in->type == ACT_Q16)
+        dot_quantized(t, (struct shape){s.q4, s.prefetch, true, s.zero, s.rows}, acc);
+    else
+        dot_quantized(t, (struct shape){s.q4, s.prefetch, false, s.zero, s.rows}, acc);
+}
+
 INLINE void dot_zero_kind(const struct linear_tile *t, bool q4, bool prefetched, uint32_t rows,
                           __m512 *acc)
 {
     if (t->weight->has_min)
-        dot_quantized(t, (struct shape){q4, prefetched, ZERO_MIN, rows}, acc);
+        dot_planes(t, (struct shape){q4, prefetched, false, ZERO_MIN, rows}, acc);
     else if (t->weight->zero == (q4 ? 8 : 128))
-        dot_quantized(t, (struct shape){q4, prefetched, ZERO_USUAL, rows}, acc);
+        dot_planes(t, (struct shape){q4, prefetched, false, ZERO_USUAL, rows}, acc);
     else
-        dot_quantized(t, (struct shape){q4, prefetched, ZERO_OTHER, rows}, acc);
+        dot_planes(t, (struct shape){q4, prefetched, false, ZERO_OTHER, rows}, acc);
 }
 
 INLINE void tile_rows(const struct linear_tile *t, bool prefetched, uint32_t rows)
@@ -237,8 +252,9 @@ static void silu(const float *gate, const float *up, const struct act *out, uint
 {
     __m512 a = silu_mul(_mm512_loadu_ps(gate), _mm512_loadu_ps(up));
     __m512 b = silu_mul(_mm512_loadu_ps(gate + 16), _mm512_loadu_ps(up + 16));
-    if (out->type == ACT_Q8) {
-        quantize_group_avx512(a, b, act_tile(out, row, col / GROUP_COLS), row % ACT_TILE_ROWS);
+    if (out->type != ACT_F32) {
+        quantize_group_avx512(a, b, out->type, act_tile(out, row, col / GROUP_COLS),
+                              row % ACT_TILE_ROWS);
         return;
     }
     uint32_t mask = count < GROUP_COLS ? (1u << count) - 1 : 0xffffffff;

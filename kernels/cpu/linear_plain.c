@@ -6,7 +6,7 @@
 #include "kernels/cpu/quantize.h"
 #include "kernels/layout.h"
 
-static int32_t dot_group(const struct weight *w, const uint8_t *q, uint32_t r, const int8_t *x)
+static int32_t dot_plane(const struct weight *w, const uint8_t *q, uint32_t r, const int8_t *x)
 {
     int32_t sum = 0;
     for (uint32_t k = 0; k < GROUP_COLS; k++) {
@@ -18,13 +18,20 @@ static int32_t dot_group(const struct weight *w, const uint8_t *q, uint32_t r, c
     return sum;
 }
 
+static int32_t dot_group(const struct weight *w, const uint8_t *q, uint32_t r, enum act_type type,
+                         const struct act_tile_group *a, uint32_t m)
+{
+    int32_t sum = dot_plane(w, q, r, a->q[m]);
+    return type == ACT_Q16 ? sum * (1 << ACT_LOW_BITS) + dot_plane(w, q, r, a[1].q[m]) : sum;
+}
+
 static void dot_quantized(const struct linear_tile *t, uint32_t row, float acc[PANEL_ROWS])
 {
     const struct weight *w = t->weight;
     const struct act_tile_group *a = act_tile(t->in, row, 0);
     const uint8_t *panel = weight_panel(w, t->panel);
     uint32_t m = row % ACT_TILE_ROWS;
-    for (uint32_t g = 0; g < w->cols / GROUP_COLS; g++, a++) {
+    for (uint32_t g = 0; g < w->cols / GROUP_COLS; g++, a += act_planes(t->in->type)) {
         const uint8_t *pair = panel + g / 2 * pair_bytes(w->type, w->has_min);
         const uint8_t *q = pair + pair_head_bytes(w->has_min) + g % 2 * group_q_bytes(w->type);
         for (uint32_t r = 0; r < PANEL_ROWS; r++) {
@@ -33,7 +40,7 @@ static void dot_quantized(const struct linear_tile *t, uint32_t row, float acc[P
             if (w->has_min) memcpy(&half[1], pair + 64 + 32 * (g % 2) + 2 * r, 2);
             float scale = f16_to_f32(half[0]);
             float min = w->has_min ? f16_to_f32(half[1]) : -(float)w->zero * scale;
-            acc[r] += (float)dot_group(w, q, r, a->q[m]) * (scale * a->scale[m]);
+            acc[r] += (float)dot_group(w, q, r, t->in->type, a, m) * (scale * a->scale[m]);
             acc[r] += min * a->scaled_sum[m];
         }
     }
@@ -61,7 +68,7 @@ static void tile(const struct linear_tile *t)
     uint32_t count = left < PANEL_ROWS ? left : PANEL_ROWS;
     for (uint32_t m = 0; m < t->rows; m++) {
         float acc[PANEL_ROWS] = {0};
-        if (t->in->type == ACT_Q8)
+        if (t->in->type != ACT_F32)
             dot_quantized(t, t->row + m, acc);
         else
             dot_float(t, t->row + m, acc);

@@ -21,18 +21,23 @@ static float group_amax(const float *x)
     return f;
 }
 
-static void quantize_group(const float *x, struct act_tile_group *t, uint32_t r)
+static void quantize_group(const float *x, enum act_type type, struct act_tile_group *t, uint32_t r)
 {
-    float amax = group_amax(x);
-    /* below this 127 / amax would overflow; such a group is zero */
-    float inverse = amax > 1e-36f && isfinite(amax) ? 127.0f / amax : 0.0f;
+    float amax = group_amax(x), steps = act_steps(type);
+    /* below ACT_AMAX_MIN steps / amax would overflow; such a group is zero */
+    float inverse = amax > ACT_AMAX_MIN && isfinite(amax) ? steps / amax : 0.0f;
     int32_t sum = 0;
     for (uint32_t i = 0; i < GROUP_COLS; i++) {
-        int8_t q = inverse > 0 ? (int8_t)lrintf(x[i] * inverse) : 0;
-        t->q[r][i] = q;
+        int32_t q = inverse > 0 ? (int32_t)lrintf(x[i] * inverse) : 0;
         sum += q;
+        if (type == ACT_Q16) {
+            int32_t high = (q + (1 << (ACT_LOW_BITS - 1))) >> ACT_LOW_BITS;
+            t[1].q[r][i] = (int8_t)(q - high * (1 << ACT_LOW_BITS));
+            q = high;
+        }
+        t->q[r][i] = (int8_t)q;
     }
-    t->scale[r] = isfinite(amax) ? amax / 127.0f : NAN;
+    t->scale[r] = isfinite(amax) ? amax / steps : NAN;
     t->scaled_sum[r] = t->scale[r] * (float)sum;
     t->minus_sum[r] = -sum;
 }
@@ -46,7 +51,8 @@ void act_quantize_plain(const float *x, const struct act *out, uint32_t row, uin
     }
     struct act_tile_group *t = act_tile(out, row, col / GROUP_COLS);
     for (uint32_t g = 0; g < count / GROUP_COLS; g++)
-        quantize_group(x + g * GROUP_COLS, t + g, row % ACT_TILE_ROWS);
+        quantize_group(x + g * GROUP_COLS, out->type, t + g * act_planes(out->type),
+                       row % ACT_TILE_ROWS);
 }
 
 void quantize_walk(const struct op_quantize *op, uint32_t ith, uint32_t nth,

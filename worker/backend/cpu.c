@@ -243,7 +243,7 @@ enum err backend_cpu_create(uint32_t threads, int isa, struct backend **out, str
     cpu->base.ops = &cpu_backend_ops;
     cpu->ops = ops;
     cpu->replica_bytes =
-        (act_bytes(ACT_F32, 1, REPLICATE_VALUES_MAX) + act_bytes(ACT_Q8, 8, REPLICATE_VALUES_MAX)) &
+        (act_bytes(ACT_F32, 1, REPLICATE_VALUES_MAX) + act_bytes(ACT_Q16, 8, REPLICATE_VALUES_MAX)) &
         ~(size_t)63;
     cpu->list = calloc(OPS_MAX, sizeof *cpu->list);
     cpu->allocations = calloc(ALLOC_MAX, sizeof *cpu->allocations);

@@ -11,15 +11,15 @@ struct transformer {
     const struct model *model;
     struct backend *backend;
     struct transformer_options options;
-    struct kv_layer *kv; /* [layer_count] */
-    float *rope;         /* [context_max, rope_dim / 2, 2] */
-    float *x;            /* [rows_max, hidden] the residual stream */
-    float *q;            /* [rows_max, q_heads_max * head_dim] */
-    float *k, *v;        /* [rows_max, kv_heads_max * head_dim] */
-    float *attn;         /* [rows_max, q_heads_max * head_dim] */
-    void *act_hidden[2]; /* [ACT_F32], [ACT_Q8]: input of q k v, gate up, head */
-    void *act_attn;      /* input of o */
-    void *act_ffn;       /* input of down */
+    struct kv_layer *kv;          /* [layer_count] */
+    float *rope;                  /* [context_max, rope_dim / 2, 2] */
+    float *x;                     /* [rows_max, hidden] the residual stream */
+    float *q;                     /* [rows_max, q_heads_max * head_dim] */
+    float *k, *v;                 /* [rows_max, kv_heads_max * head_dim] */
+    float *attn;                  /* [rows_max, q_heads_max * head_dim] */
+    void *act_hidden[ACT_TYPES_]; /* input of q k v, gate up, head */
+    void *act_attn;               /* input of o */
+    void *act_ffn;                /* input of down */
     void *attn_scratch;
     float *logits; /* [logits_rows_max, vocab] */
 };
@@ -32,6 +32,16 @@ size_t transformer_kv_block_bytes(const struct model *model, const struct backen
         bytes +=
             backend->ops->kv_block_bytes(backend, type, model->layers[l].kv_heads, model->head_dim);
     return bytes;
+}
+
+/* The input of down. In the first layers it holds a model's few massive activations (Sun et al.,
+ * 2024), and an error made there goes through all the others: like the inputs of q, k and v, which
+ * decide where attention looks, it is worth 16 bits. docs/performance.md has the measurements. */
+static enum act_type down_input(const struct model *m, uint32_t layer)
+{
+    enum weight_type type = m->layers[layer].down.type;
+    bool early = layer < (m->layer_count + 9) / 10;
+    return early ? act_type_fine(type) : act_type_for(type);
 }
 
 /* gate and up are multiplied inside one op, so they must want the same form of input. */
@@ -63,7 +73,7 @@ static bool alloc_all(struct transformer *t)
     t->v = ops->alloc(b, rows * kv_width * sizeof(float));
     t->attn = ops->alloc(b, rows * q_width * sizeof(float));
     size_t attn_bytes = 0, ffn_bytes = 0;
-    for (int type = ACT_F32; type <= ACT_Q8; type++) {
+    for (int type = ACT_F32; type < ACT_TYPES_; type++) {
         size_t hidden = ops->act_bytes(b, (enum act_type)type, (uint32_t)rows, m->hidden);
         size_t wide = ops->act_bytes(b, (enum act_type)type, (uint32_t)rows, (uint32_t)q_width);
         size_t ffn = ops->act_bytes(b, (enum act_type)type, (uint32_t)rows, m->ffn_max);
@@ -178,11 +188,11 @@ static void enqueue_qkv(struct transformer *t, const struct model_layer *layer, 
     const struct weight *weight[3] = {&layer->q, &layer->k, &layer->v};
     const float *bias[3] = {layer->q_bias, layer->k_bias, layer->v_bias};
     float *out[3] = {t->q, t->k, t->v};
-    for (int type = ACT_F32; type <= ACT_Q8; type++) {
+    for (int type = ACT_F32; type < ACT_TYPES_; type++) {
         struct op op = {.kind = OP_LINEAR, .linear = {.rows = rows, .epilogue = LINEAR_STORE}};
         struct op_linear *linear = &op.linear;
         for (int i = 0; i < 3; i++) {
-            if ((int)act_type_for(weight[i]->type) != type) continue;
+            if ((int)act_type_fine(weight[i]->type) != type) continue;
             uint32_t n = linear->weight_count++;
             linear->weight[n] = weight[i];
             linear->bias[n] = bias[i];
@@ -262,15 +272,14 @@ static void enqueue_layer(struct transformer *t, const struct step *step, uint32
     enqueue(t, &quantize);
     enqueue_into_residual(t, attn, &layer->o, rows);
 
-    struct op gate_up = {
-        .kind = OP_LINEAR,
-        .linear = {.in =
-                       enqueue_norm(t, layer->ffn_norm, act_type_for(layer->gate.type), NULL, rows),
-                   .weight = {&layer->gate, &layer->up},
-                   .out_act = {act_type_for(layer->down.type), layer->ffn, t->act_ffn},
-                   .weight_count = 2,
-                   .rows = rows,
-                   .epilogue = LINEAR_SILU_MUL}};
+    struct op gate_up = {.kind = OP_LINEAR,
+                         .linear = {.in = enqueue_norm(t, layer->ffn_norm,
+                                                       act_type_for(layer->gate.type), NULL, rows),
+                                    .weight = {&layer->gate, &layer->up},
+                                    .out_act = {down_input(m, l), layer->ffn, t->act_ffn},
+                                    .weight_count = 2,
+                                    .rows = rows,
+                                    .epilogue = LINEAR_SILU_MUL}};
     enqueue(t, &gate_up);
     enqueue_into_residual(t, gate_up.linear.out_act, &layer->down, rows);
 }

@@ -115,9 +115,9 @@ static struct trial trial_random(enum weight_type type, enum linear_epilogue epi
     struct trial t = {.epilogue = epilogue, .rows = 1 + dice(ROWS_MAX)};
     t.cols = quantized ? 32 * (1 + dice(12)) : 1 + dice(300);
     t.count = silu ? 2 : 1 + dice(3);
-    t.in_type = act_type_for(type);
-    t.out_type = dice(2) ? ACT_Q8 : ACT_F32;
-    uint32_t common = t.out_type == ACT_Q8 ? 32 * (1 + dice(4)) : 1 + dice(130);
+    t.in_type = dice(2) ? act_type_for(type) : act_type_fine(type);
+    t.out_type = (enum act_type)dice(ACT_TYPES_);
+    uint32_t common = t.out_type != ACT_F32 ? 32 * (1 + dice(4)) : 1 + dice(130);
     bool same_min = quantized && dice(2), biased = dice(2);
     for (uint32_t i = 0; i < t.count; i++) {
         enum weight_type each = quantized && dice(4) == 0 ? WEIGHT_Q8 : type;
@@ -225,11 +225,11 @@ static void compare_with_float64(const struct trial *t, enum isa isa, const stru
                 double up = reference(t, &in, r, 1, c, &up_magnitude);
                 want = want / (1 + exp(-want)) * up;
                 tolerance = 1e-5 * (magnitude + 1) * (up_magnitude + 1);
-                if (t->out_type == ACT_Q8) { /* half a step of the group's scale */
+                if (t->out_type != ACT_F32) { /* half a step of the group's scale */
                     float amax = 0;
                     for (uint32_t k = c / 32 * 32; k < c / 32 * 32 + 32; k++)
                         amax = fmaxf(amax, fabsf(got->out[0][r * cols + k]));
-                    tolerance += amax / 127 * 0.51;
+                    tolerance += amax / (t->out_type == ACT_Q8 ? 127 : 16256) * 0.51;
                 }
             }
             double error = fabs(want - got->out[i][r * cols + c]);
@@ -317,7 +317,9 @@ static void quantize_is_the_same_everywhere(void **state)
             x[i] = uniform() * ldexpf(1, (int)dice(240) - 150); /* subnormal groups as well */
         for (uint32_t i = 0; i < 64; i += 2)
             x[dice(rows * cols)] = 0;
-        struct act plain = act_from(cpu_ops_get(ISA_PLAIN), ACT_Q8, x, rows, cols, 1);
+        enum act_type type = n % 2 ? ACT_Q8 : ACT_Q16;
+        float steps = type == ACT_Q8 ? 127 : 16256;
+        struct act plain = act_from(cpu_ops_get(ISA_PLAIN), type, x, rows, cols, 1);
         for (uint32_t r = 0; r < rows; r++)
             for (uint32_t g = 0; g < cols; g += 32) {
                 float amax = 0;
@@ -325,11 +327,11 @@ static void quantize_is_the_same_everywhere(void **state)
                     amax = fmaxf(amax, fabsf(x[r * cols + c]));
                 for (uint32_t c = g; c < g + 32; c++)
                     assert_true(fabsf(act_get(&plain, rows, r, c) - x[r * cols + c]) <=
-                                amax / 127 * 0.501f + 1.1e-36f);
+                                amax / steps * 0.502f + 1.1e-34f);
             }
         for (uint32_t isa = ISA_AVX2; isa < ISA_COUNT_; isa++) {
             if (!cpu_ops_get((enum isa)isa)) continue;
-            struct act a = act_from(cpu_ops_get((enum isa)isa), ACT_Q8, x, rows, cols, 3);
+            struct act a = act_from(cpu_ops_get((enum isa)isa), type, x, rows, cols, 3);
             for (uint32_t r = 0; r < rows; r++)
                 for (uint32_t c = 0; c < cols; c++)
                     assert_true(act_get(&plain, rows, r, c) == act_get(&a, rows, r, c));
